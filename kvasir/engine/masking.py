@@ -158,7 +158,7 @@ class Masking:
         running = {
             slot: one
             for slot, one in self._open.items()
-            if one.request.slot == slot and (self._jumps or one.look or one.request.is_late)
+            if one.request.slot == slot and (self._jumps or one.look or one.request.masked.is_late)
         }
         looks = {}
         for slot, followed in running.items():
@@ -170,10 +170,10 @@ class Masking:
         self._await(looks, self._patience)
         for followed in running.values():
             request = followed.request
-            request.is_late = followed.look is not None or (
-                request.is_late and request.n_drawn > request.n_outputs
+            request.masked.is_late = followed.look is not None or (
+                request.masked.is_late and request.n_drawn > request.n_outputs
             )
-            is_known = followed.n_outputs == request.n_outputs and not request.is_late
+            is_known = followed.n_outputs == request.n_outputs and not request.masked.is_late
             if is_known and followed.chain and _can_jump(request):
                 self._scheduler.jump(request, followed.chain)
         self._tell()
@@ -241,7 +241,7 @@ class Masking:
             request = look.followed.request
             if left := look.leave():
                 self._leave(plan, handle, left)
-                request.is_late = True
+                request.masked.is_late = True
             else:
                 _note_ends(request, look.made)
 
@@ -273,7 +273,7 @@ class Masking:
         """Its row draws nothing. The library says why, or makes the mask anew where it was only too
         slow."""
         self._left.setdefault(plan.step, set()).add(one.row)
-        one.followed.request.is_late = True
+        one.followed.request.masked.is_late = True
         self._await({one.slot: self._look(one.slot)}, 0.0)
 
     def _leave(self, plan: StepPlan, handle: Handle, rows: set[int]) -> None:
@@ -363,7 +363,7 @@ class Masking:
 def _can_jump(request: Request) -> bool:
     """Whether it decodes, and a token that alone is in its mask is drawn for sure."""
     is_decoding = request.n_outputs > 0 and request.n_known - request.n_computed <= 1
-    return is_decoding and not (request.is_drafting or _may_ban(request.params))
+    return is_decoding and not (request.drafting.is_open or _may_ban(request.params))
 
 
 def _may_ban(params: TokenParams) -> bool:
@@ -380,4 +380,4 @@ def _note_ends(request: Request, made: Mapping[Path, Bits]) -> None:
         return
     ids = request.params.stop_ids
     ends = [path for path, bits in made.items() if any(allows(bits, token) for token in ids)]
-    request.ends = request.n_outputs, frozenset(ends)
+    request.masked.ends = request.n_outputs, frozenset(ends)

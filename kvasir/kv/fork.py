@@ -24,9 +24,9 @@ def fork(
 ) -> tuple[Hit, bool]:
     """``hit``, or a longer beginning of at most ``n_most`` tokens of ``holder`` from ``parent``,
     of which ``n_ready`` are computed; True when the parent is computing more."""
-    if parent.context != holder.context:
+    if parent.asked.context != holder.asked.context:
         return hit, False
-    n_most = min(n_most, common_media(holder.media, parent.media))
+    n_most = min(n_most, common_media(holder.asked.media, parent.asked.media))
     common = cache.whole(common_prefix(holder.tokens, parent.tokens, n_most))
     n = cache.whole(min(common, n_ready))
     is_coming = parent.until is None and n_ready < common

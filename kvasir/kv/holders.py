@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from kvasir.core.request import Context
-from kvasir.core.tiles import Media
+from kvasir.core.request import EngineRequest
 from kvasir.kv.keys import KeyChain
 from kvasir.kv.radix import Node
 from kvasir.kv.table import BlockTable
 
 MAX_KEPT = 4096
 """Ended requests that are kept at a time; beyond it the one whose time is up first goes."""
+
+
+@dataclass(slots=True, eq=False)
+class Vouched:
+    """What the cache knows of a holder's blocks."""
+
+    chain: KeyChain | None = None
+    """Keys of its full blocks, once the cache was asked."""
+    node: Node | None = None
+    """Of the last block that it vouched for; None when it tells the cache nothing (more)."""
+    coming: bytes = b""
+    """Key of the full block that it computes next; empty when its tokens are not all known."""
+    news_at: int = 0
+    """Computed tokens before which nothing of its blocks changes hands."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -25,33 +38,23 @@ class Holder:
     """
 
     id: int
+    asked: EngineRequest
     tokens: list[int]
     """Prompt and output; outputs are appended when they are committed. Until it starts it may share
     the list with other choices of its prompt."""
     table: BlockTable
-    context: Context
-    media: tuple[Media, ...] = ()
-    """As in ``EngineRequest``."""
-    parent: int = -1
-    """Id of the request that it forks from; -1: none."""
-    rank: int = 0
-    """Of its class; 0 is the highest."""
     n_computed: int = 0
     """Tokens whose KV entries are written once every plan made so far has run."""
-    epoch: int = 0
-    """Times it was preempted: results of an older epoch say nothing about its blocks."""
-    news_at: int = 0
-    """Computed tokens before which nothing of its blocks changes hands."""
-    chain: KeyChain | None = None
-    """Keys of its full blocks, once the cache was asked."""
-    node: Node | None = None
-    """Of its last block that it vouched for; None when it tells the cache nothing (more)."""
-    computing: bytes = b""
-    """Key of the full block that comes next; empty when its tokens are not all known."""
-    hold_seconds: float = 0.0
-    """How long its blocks stay after its end."""
+    n_preempted: int = 0
+    """Results of a row that was planned before say nothing about its blocks."""
+    vouched: Vouched = field(default_factory=Vouched)
     until: float | None = None
     """When it goes, once it ended and is kept."""
+
+    @property
+    def rank(self) -> int:
+        """Of its class; 0 is the highest."""
+        return self.asked.standing.rank
 
 
 class Holders:
@@ -87,10 +90,10 @@ class Holders:
         time is up."""
         if self.n_kept == MAX_KEPT:
             self.reclaim()
-        holder.chain = None  # it holds the keys of all blocks, and nobody asks for more
+        holder.vouched = Vouched()  # a chain holds the keys of all blocks: nobody asks for more
         holder.n_computed = n_computed
         holder.table.trim(n_computed)
-        holder.until = self._clock() + holder.hold_seconds
+        holder.until = self._clock() + holder.asked.hold_seconds
         self.n_kept += 1
         heappush(self._ends, (holder.until, holder.id))
         if len(self._ends) > 2 * MAX_KEPT:

@@ -79,7 +79,7 @@ class KVCacheManager:
         self._n_drafts = max((group.drafts for group in groups), default=0)
         self._nothing = self.cache.find(KeyChain(b"", (), size), 0)
         """For a request that there is nothing to find for."""
-        self._computing: Counter[tuple[int, bytes]] = Counter()
+        self._coming: Counter[tuple[int, bytes]] = Counter()
         """By the class of who computes and the key."""
         self._loads: list[Transfer] = []
         self._copies: list[Copy] = []
@@ -96,7 +96,7 @@ class KVCacheManager:
 
     def may_match(self, holder: Holder) -> bool:
         """Whether ``match`` can give any tokens."""
-        return self._is_caching or holder.parent >= 0
+        return self._is_caching or holder.asked.parent >= 0
 
     def match(self, holder: Holder, n_tokens: int, n_held: int, n_spare: int) -> Match:
         """What ``holder`` would begin with, ``n_tokens`` at most. It is to start with blocks for
@@ -124,7 +124,7 @@ class KVCacheManager:
             depth = on_disk.depth
             hit = cache.extended(hit, self._chain(holder), depth)
             fits = cache.fits(hit, n_held, n_spare)
-        if self._computing and (depth + 1) * size <= n_cachable:
+        if self._coming and (depth + 1) * size <= n_cachable:
             is_coming |= self._is_computing(holder, depth, max(depth, hit.reach) + 1)
         return Match(hit, n_cachable, n_found, fits, n_loaded, is_coming, on_disk)
 
@@ -147,12 +147,12 @@ class KVCacheManager:
         table.grow_full(n_held)
         table.grow(match.n_tokens + 1)
         self.holders.add(holder)
-        holder.news_at = 0
+        holder.vouched.news_at = 0
         self.n_queried += match.n_queried
         self.n_hit += match.n_tokens
         node = self._load(holder, match)
         if self._is_caching:
-            holder.node = node
+            holder.vouched.node = node
             self._expect(holder)
         if hit.n_part:
             self._copies.append(Copy(hit.source, table.at(len(hit.tables[0])), hit.n_part))
@@ -180,22 +180,23 @@ class KVCacheManager:
 
         ``is_proven``: logits after them were finite.
         """
-        before = holder.node
+        vouched, before = holder.vouched, holder.vouched.node
         self._vouch(holder, n_tokens, is_proven)
         if self._has_windows:
-            holder.news_at = min(holder.news_at, holder.table.give_back(n_tokens))
-        if self._has_states and before is not None and holder.node not in (None, before):
-            self.cache.supersede(before, holder.node, holder.table)
+            vouched.news_at = min(vouched.news_at, holder.table.give_back(n_tokens))
+        node = vouched.node
+        if self._has_states and before is not None and node is not None and node is not before:
+            self.cache.supersede(before, node, holder.table)
 
     def distrust(self, holder: Holder) -> None:
         """The logits of a request were not finite: forget its blocks that nobody vouches for."""
-        if holder.node is not None:
-            self.cache.drop_unproven(holder.node)
+        if holder.vouched.node is not None:
+            self.cache.drop_unproven(holder.vouched.node)
 
     def end(self, holder: Holder, n_kept: int | None = None) -> None:
         """A request runs no more: its blocks go, but for those of its first ``n_kept`` tokens, if
         it is kept."""
-        node, holder.node = holder.node, None
+        node, holder.vouched.node = holder.vouched.node, None
         self._expect(holder)
         if n_kept is None:
             self.holders.remove(holder)
@@ -224,7 +225,7 @@ class KVCacheManager:
         if self.tier is not None:
             self.tier.reset()
         for holder in self.holders:
-            holder.node = None
+            holder.vouched.node = None
             self._expect(holder)
 
     def check(self, running: Sequence[Holder]) -> None:
@@ -233,8 +234,8 @@ class KVCacheManager:
         self.cache.check()
         if set(running) != {holder for holder in self.holders if holder.until is None}:
             raise KvasirError(f"{len(running)} requests run, others hold blocks")
-        keys = [(x.rank, x.computing) for x in running if x.computing]
-        if +self._computing != Counter(keys):
+        keys = [(x.rank, x.vouched.coming) for x in running if x.vouched.coming]
+        if +self._coming != Counter(keys):
             raise KvasirError("the blocks being computed are not those of the running requests")
         tables = [holder.table for holder in self.holders]
         tables += [table for sources in self._sources for table in sources]
@@ -248,11 +249,10 @@ class KVCacheManager:
             _check_known(holder)
 
     def _chain(self, holder: Holder) -> KeyChain:
-        if holder.chain is None:
-            root = chain_root(self._key_root, holder.context)
-            size = self.cache.block_size
-            holder.chain = KeyChain(root, holder.tokens, size, holder.media)
-        return holder.chain
+        if holder.vouched.chain is None:
+            root, size = chain_root(self._key_root, holder.asked.context), self.cache.block_size
+            holder.vouched.chain = KeyChain(root, holder.tokens, size, holder.asked.media)
+        return holder.vouched.chain
 
     def _find(self, holder: Holder, n_tokens: int) -> Hit:
         return self.cache.find(self._chain(holder), n_tokens if self._is_caching else 0)
@@ -262,17 +262,15 @@ class KVCacheManager:
         chain = self._chain(holder)
         keys = chain.keys(min(stop, chain.n_full))[first:stop]
         ranks = range(holder.rank + 1)
-        return any([(rank, key) in self._computing for key in keys for rank in ranks])
+        return any([(rank, key) in self._coming for key in keys for rank in ranks])
 
     def _fork(self, holder: Holder, hit: Hit, n_tokens: int) -> tuple[Hit, bool]:
         """``hit``, or what the parent has more; whether that computes more."""
-        parent = self.holders.get(holder.parent)
+        parent = self.holders.get(holder.asked.parent)
         if parent is None or self.cache.n_tokens(hit) >= n_tokens:
             return hit, False
-        n_ready = parent.n_computed
-        if parent.until is None:
-            n_ready = min(len(parent.tokens), self._n_ready(parent))
-        n_ready = max(0, n_ready - self._n_drafts)  # its state may lack the last ones
+        # its state may lack the last ones
+        n_ready = max(0, self._n_ready(parent) - self._n_drafts)
         return fork(self.cache, hit, parent, n_ready, holder, n_tokens)
 
     def _on_disk(self, holder: Holder, hit: Hit, n_tokens: int, n_spare: int) -> OnDisk | None:
@@ -281,7 +279,7 @@ class KVCacheManager:
             return OnDisk(depth)
         if not self.cache.fits(hit, n_tokens + 1, n_spare):
             return OnDisk(depth)
-        chain, was_preempted = self._chain(holder), holder.epoch > 0
+        chain, was_preempted = self._chain(holder), holder.n_preempted > 0
         return self.tier.find(
             holder, chain, depth, n_full, was_preempted=was_preempted, reach=hit.reach
         )
@@ -305,13 +303,14 @@ class KVCacheManager:
         return last
 
     def _vouch(self, holder: Holder, n_tokens: int, is_proven: bool) -> None:
-        node, chain, size = holder.node, holder.chain, self.cache.block_size
+        vouched, size = holder.vouched, self.cache.block_size
+        node, chain = vouched.node, vouched.chain
         if node is None or chain is None:
-            holder.news_at = sys.maxsize
+            vouched.news_at = sys.maxsize
             return
         if node.depth < n_tokens // size:
             n_full = min(n_tokens // size, chain.n_full)
-            last = holder.node = self.cache.extend(node, chain, holder.table, n_full)
+            last = vouched.node = self.cache.extend(node, chain, holder.table, n_full)
             self._expect(holder)
             if last is None:
                 return
@@ -319,26 +318,25 @@ class KVCacheManager:
         if is_proven and not node.is_proven:
             self.cache.tree.prove(node)
         if node.is_proven:
-            holder.news_at = (node.depth + 1) * size
+            vouched.news_at = (node.depth + 1) * size
 
     def _expect(self, holder: Holder) -> None:
         """Others may wait for the next block, while it can be named."""
-        computing, node, chain = self._computing, holder.node, holder.chain
-        if holder.computing:
-            key = holder.rank, holder.computing
-            if n_others := computing[key] - 1:
-                computing[key] = n_others
-            else:
-                del computing[key]
-            holder.computing = b""
+        coming, rank, vouched = self._coming, holder.rank, holder.vouched
+        if vouched.coming:
+            coming[rank, vouched.coming] -= 1
+            if not coming[rank, vouched.coming]:
+                del coming[rank, vouched.coming]
+            vouched.coming = b""
+        node, chain = vouched.node, vouched.chain
         if node is not None and chain is not None and (depth := node.depth) < chain.n_full:
-            holder.computing = own = chain.keys(depth + 1)[depth]
-            computing[holder.rank, own] += 1
+            vouched.coming = own = chain.keys(depth + 1)[depth]
+            coming[rank, own] += 1
 
 
 def _check_known(holder: Holder) -> None:
     """Raises KvasirError unless ``holder`` has the blocks that it made known."""
-    node = holder.node
+    node = holder.vouched.node
     while node is not None and node.is_live and node.parent is not None:
         held = holder.table.full(node.depth - 1)
         pairs = zip(held, node.blocks, strict=True)

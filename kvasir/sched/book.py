@@ -34,11 +34,11 @@ def book_draft(
     """
     path = accepted(row, outputs)
     drawn = _emit(request, (outputs[0], *(outputs[node] for node in path)))
-    request.is_drafting = False
+    request.drafting.is_open = False
     request.n_drawn = request.n_outputs
     if is_current:
         request.n_computed = row.start + 1 + len(path)
-        request.moves.extend(moves_of(row, path))
+        request.drafting.moves.extend(moves_of(row, path))
     if outputs[path[-1] if path else 0].token == NOT_DRAWN:
         _draw_again(request, is_current)
     return _event(request, drawn)
@@ -69,13 +69,10 @@ def book_vector(request: Request, vector: bytes) -> TokenEvent:
 
 
 def n_settled(request: Request, row: Row) -> int:
-    """Tokens of a request, whose ``row`` was just booked, with KV entries that stay as they are.
-
-    Entries that wait for a move are not in their place yet.
-    """
+    """Tokens of a request, whose ``row`` was just booked, with KV entries that stay as they are."""
     n = row.start + len(row.tokens)
     n = request.n_computed if is_draft(row) else min(n, request.n_computed)
-    return min(n, request.moves[0].dst) if request.moves else n
+    return request.settled(n)
 
 
 def _score(request: Request, outputs: tuple[RowOutput, ...]) -> tuple[TokenLogprob, ...]:
@@ -84,7 +81,7 @@ def _score(request: Request, outputs: tuple[RowOutput, ...]) -> tuple[TokenLogpr
         if output.token < 0:
             request.fail(output.token)
             return ()
-    request.n_told += len(outputs)
+    request.prefill.n_told += len(outputs)
     if request.max_outputs == 0:
         request.finish = request.ending()
     return tuple(map(_logprob, outputs))
@@ -116,10 +113,11 @@ def _event(
     error = request.error
     is_first = bool(drawn) and request.n_outputs == len(drawn)
     is_stopped = request.finish == "stop" and tokens[-1:] and tokens[-1] in request.params.stop_ids
-    draws_nothing = request.max_outputs == 0 or request.pooling is not None
+    draws_nothing = request.max_outputs == 0 or request.asked.pooling is not None
     is_only_read = request.finish is not None and draws_nothing
-    n_hits, n_misses = min(request.prediction_hits, len(tokens)), request.prediction_misses
-    request.prediction_hits = request.prediction_misses = 0
+    drafting = request.drafting
+    n_hits, n_misses = min(drafting.n_hits, len(tokens)), drafting.n_misses
+    drafting.n_hits = drafting.n_misses = 0
     return TokenEvent(
         request.id,
         tokens=tokens,
@@ -130,7 +128,7 @@ def _event(
         error=None if error is None else error.message,
         error_code=None if error is None else error.code,
         logits_hashes=tuple([output.logits_hash for output in drawn]) if has_hashes else (),
-        n_cached=request.n_cached if is_first or is_only_read else 0,
+        n_cached=request.prefill.n_cached if is_first or is_only_read else 0,
         prediction_hits=n_hits,
         prediction_misses=n_misses,
         vector=vector,

@@ -155,9 +155,9 @@ class Drafts:
         """Entries of accepted branches that are not in their places yet."""
         if self._proposer is None:
             return ()
-        moves = tuple([move for request in running for move in request.moves])
+        moves = tuple([move for request in running for move in request.drafting.moves])
         for request in running:
-            request.moves.clear()
+            request.drafting.moves.clear()
         return moves
 
     def take_follows(
@@ -181,9 +181,9 @@ class Drafts:
                     self._following.settled(request, row.n_drafts)
         for request, row, drafts in zip(owners, plan.rows, result.drafts, strict=False):
             n_known = len(request.tokens) if is_draft(row) else row.end - row.n_drafts + 1
-            if drafts and n_known >= request.executor_draft[0]:
+            if drafts and n_known >= request.drafting.following[0]:
                 sound = takewhile(lambda token: token >= 0, drafts)
-                request.executor_draft = n_known, tuple(sound)
+                request.drafting.following = n_known, tuple(sound)
 
     def ended(self, request: Request) -> None:
         """It has no more rows."""
@@ -225,8 +225,8 @@ class Drafts:
             n_drawn = len(accepted(self.resolved(row), outputs))
             self._controller.drew(request, draft, n_drawn)
             n_hits = min(n_drawn, draft.n_predicted)
-            request.prediction_hits += n_hits
-            request.prediction_misses += draft.n_predicted - n_hits
+            request.drafting.n_hits += n_hits
+            request.drafting.n_misses += draft.n_predicted - n_hits
             self._counters.n_drafts += 1
             self._counters.n_drafted += len(row.tokens) - 1
             self._counters.n_accepted += n_drawn

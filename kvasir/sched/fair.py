@@ -65,7 +65,7 @@ class FairOrder(Order):
 
     def push(self, request: Request) -> None:
         own, tenant = self._clocks.wait(request)
-        if not request.epoch:
+        if not request.n_preempted:
             n_outputs = min(request.max_outputs, ADVANCE_OUTPUTS)
             n_tokens = request.n_prompt + n_outputs
             request.turn.tag = tenant.turn_of(request.standing.user, n_tokens)

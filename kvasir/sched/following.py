@@ -18,9 +18,9 @@ from kvasir.speculate.base import Draft
 
 @dataclass(slots=True)
 class _DraftEntries:
-    """Of a request in one epoch."""
+    """Of a request until it is preempted."""
 
-    epoch: int
+    n_preempted: int
     n: int = 0
     """Of its first tokens, which are certain."""
     n_ahead: int = 0
@@ -94,7 +94,7 @@ class Following:
     def settled(self, request: Request, n_asked: int) -> None:
         """How far a row of drafts got is known; it asked for ``n_asked`` more."""
         entries = self._entries.get(request)
-        if entries is not None and entries.epoch == request.epoch:
+        if entries is not None and entries.n_preempted == request.n_preempted:
             n = min(entries.n + entries.n_ahead, request.n_computed)
             self._note(request, n, n_asked if n == request.n_computed else 0)
 
@@ -114,8 +114,8 @@ class Following:
     def _has(self, request: Request) -> int:
         """Tokens whose entries it has, drafted ones included."""
         n_computed, entries = request.n_computed, self._entries.get(request)
-        if entries is None or entries.epoch != request.epoch:
-            entries = self._entries[request] = _DraftEntries(request.epoch)
+        if entries is None or entries.n_preempted != request.n_preempted:
+            entries = self._entries[request] = _DraftEntries(request.n_preempted)
             entries.n = self._n_whole(request, n_computed)
         if entries.n_seen != n_computed // self._size:
             # the cache may have put an equal block of another request in the place of one

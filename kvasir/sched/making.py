@@ -44,8 +44,8 @@ class Making:
     rows: list[Row] = field(default_factory=list)
     owners: list[Request] = field(default_factory=list)
     """Whose row it is."""
-    epochs: list[int] = field(default_factory=list)
-    """The owner's when the row was planned."""
+    preemptions: list[int] = field(default_factory=list)
+    """How often its owner was when the row was planned."""
     opens: list[SlotOpen] = field(default_factory=list)
     has_preempted: bool = False
     """Somebody, for others."""
@@ -63,13 +63,7 @@ class Making:
     tiles: list[Media] = field(default_factory=list)
     """That rows have tokens of, but for one that is the same as the last: towers of all may run."""
     n_logits: int = 0
-    n_tokens: int = 0
-    n_pairs: int = 0
-    n_entries: int = 0
-
-    @property
-    def load(self) -> Load:
-        return Load(len(self.rows), self.n_tokens, self.n_pairs, self.n_entries)
+    load: Load = field(default_factory=Load)
 
     @property
     def opened(self) -> frozenset[int]:
@@ -85,7 +79,7 @@ class Making:
         """The newest token of requests that lack only that one, in rows like ``chunk_row``'s,
         sooner: nearly all rows are these."""
         n, n_entries = len(requests), 0
-        draw, append, epochs = self.n_logits, self.rows.append, self.epochs
+        draw, append, preemptions = self.n_logits, self.rows.append, self.preemptions
         for request in requests:
             start, tokens, n_drawn = request.n_computed, request.tokens, request.n_drawn
             token = tokens[start] if start < len(tokens) else -1 - request.draw
@@ -95,22 +89,20 @@ class Making:
             append(Row(request.slot, start, (token,), 1, n_drawn))
             request.draw = draw
             request.n_drawn = n_drawn + 1
-            epochs.append(request.epoch)
+            preemptions.append(request.n_preempted)
             draw += 1
             n_entries += end
         if self.n_decodes == len(self.owners):
             self.n_decodes += n
         self.owners.extend(requests)
         self.n_logits += n
-        self.n_tokens += n
         self.budget -= n
-        self.n_pairs += n_entries
-        self.n_entries += n_entries
+        self.load = self.load.plus(Load(n, n, n_entries, n_entries))
 
     def others(self) -> tuple[list[Row], list[Request], list[int]]:
-        """The rows after the first ``n_decodes``, whose they are, and the owners' epochs."""
+        """The rows after the first ``n_decodes``, whose they are, and ``preemptions``."""
         n = self.n_decodes
-        return self.rows[n:], self.owners[n:], self.epochs[n:]
+        return self.rows[n:], self.owners[n:], self.preemptions[n:]
 
     def room(self, request: Request, n_most: int = 1) -> int:
         """Tokens of ``request``, at most ``n_most``, that the step takes on; of tokens that see
@@ -167,8 +159,9 @@ class Making:
         """Of the next ``n_most`` tokens of a request as many as there is room for, one at least, or
         none where that one is of several that see each other; of no more than one tile, whose rows
         may take as long as all else in the step."""
-        n_most = min(n_most, request.tile_room)
-        return request.whole(min(n_most, max(1, self.room(request, n_most))))
+        tiles, start = request.tiles, request.n_computed
+        n_most = min(n_most, tiles.room(start))
+        return tiles.whole(start, min(n_most, max(1, self.room(request, n_most))))
 
     def chunk(self, request: Request, n_tokens: int) -> None:
         """The next ``n_tokens`` of a request."""
@@ -183,7 +176,7 @@ class Making:
         n_draws = row.n_logits
         if row.targets:
             n_draws = row.targets.count(-1)
-            request.n_scored += row.n_logits - n_draws
+            request.prefill.n_scored += row.n_logits - n_draws
             self.n_scores += (row.n_logits - n_draws) * (1 + request.params.n_prompt_logprobs)
         self._advance(request, row, n_draws)
 
@@ -212,11 +205,11 @@ class Making:
         if row.n_logits > 1:
             self._add(request, row)
             self.n_drafted += 0 if is_forced else len(row.tokens) - 1
-            request.is_drafting = True
+            request.drafting.is_open = True
             return
         self._advance(request, row, row.n_logits)
         drafts = tuple(reference(request.draw, j + 1) for j in range(row.n_drafts))
-        request.executor_draft = request.n_known, drafts
+        request.drafting.following = request.n_known, drafts
 
     def _advance(self, request: Request, row: Row, n_draws: int) -> None:
         """A row after which it is known how far ``request`` got."""
@@ -234,20 +227,16 @@ class Making:
     def _see(self, request: Request, row: Row) -> None:
         """A tile counts behind a hit of the cache as well: the executor may have let go of what
         its tower gave."""
-        for media in request.media if request.is_before_media_end(row.start) else ():
-            is_seen = media.start < row.end and row.start < media.end
-            if is_seen and (not self.tiles or self.tiles[-1].digest != media.digest):
+        for media in request.tiles.seen(row.start, row.end):
+            if not self.tiles or self.tiles[-1].digest != media.digest:
                 self.tiles.append(media)
 
     def _add(self, request: Request, row: Row) -> None:
         self._tell(request)
         self.rows.append(row)
         self.owners.append(request)
-        self.epochs.append(request.epoch)
+        self.preemptions.append(request.n_preempted)
         self.n_logits += row.n_logits
-        _, n_tokens, n_pairs, n_entries = chunk_load(len(row.tokens), row.start)
+        self.budget -= len(row.tokens)
+        self.load = self.load.plus(chunk_load(len(row.tokens), row.start))
         self._see(request, row)
-        self.budget -= n_tokens
-        self.n_tokens += n_tokens
-        self.n_pairs += n_pairs
-        self.n_entries += n_entries

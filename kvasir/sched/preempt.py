@@ -33,15 +33,15 @@ def least_senior(running: Sequence[Request], tenants: Mapping[str, Tenant]) -> R
     return own[max(own, key=holding)][-1]
 
 
-def of_most_slots(running: Sequence[Request], newcomer: Request) -> Request | None:
+def of_most_slots(running: Sequence[Request], waiting: Request) -> Request | None:
     """The least senior of the tenant that has the most slots, several at least, which gives one of
-    them to ``newcomer``; none of a higher class. None: its tenant has one, or nobody has several.
+    them to ``waiting``; none of a higher class. None: its tenant has one, or nobody has several.
     O(len(running)), when slots run out only."""
     n_slots = Counter(request.standing.tenant for request in running)
-    if n_slots[newcomer.standing.tenant]:
+    if n_slots[waiting.standing.tenant]:
         return None
     (richest, n_most), *_ = n_slots.most_common(1)
-    if n_most < 2 or running[-1].rank < newcomer.rank:
+    if n_most < 2 or running[-1].rank < waiting.rank:
         return None
     last = next(x for x in reversed(running) if x.standing.tenant == richest)
-    return last if last.rank >= newcomer.rank else None
+    return last if last.rank >= waiting.rank else None

@@ -57,19 +57,19 @@ class Prompts:
         taken of windowed groups, which are taken as prompts are computed, too; oldest first."""
         self._queues.begin(making)
         room = making.budget  # urgent requests start as long as one has room for a token
-        while room > 0 and (newcomer := self._queues.rescue()) is not None:
-            room -= newcomer.n_left
+        while room > 0 and (started := self._queues.start_urgent()) is not None:
+            room -= started.n_left
         if room > 0 and self._account.is_shared:
-            self._queues.seat()
+            self._queues.start_placeless()
         if self._has_windows:
             self._queues.reserve([x for x in self._queues.running if x.n_left])
 
     def _start(self, making: Making) -> bool:
         """The next waiting request, if one can start."""
-        newcomer = self._queues.newcomer() if making.has_room() else None
-        if newcomer is not None:
-            self._chunk(making, newcomer)
-        return newcomer is not None
+        started = self._queues.start_next() if making.has_room() else None
+        if started is not None:
+            self._chunk(making, started)
+        return started is not None
 
     def _chunk(self, making: Making, request: Request) -> None:
         """A chunk for which windowed groups have blocks: a running step may have to give some back

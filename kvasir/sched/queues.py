@@ -18,7 +18,7 @@ from kvasir.sched.request import Request
 from kvasir.timing.timeline import Timeline
 
 _SENIORITY = attrgetter("seniority")
-SEAT_SECONDS = 1.0
+PLACELESS_SECONDS = 1.0
 """After which a tenant without any slot takes one: most become free sooner, and what gives way is
 computed again."""
 MAX_WAITS = 256
@@ -69,7 +69,7 @@ class Queues:
         self.n_places = self._max_num_seqs
         self._is_urgent = False
 
-    def rescue(self) -> Request | None:
+    def start_urgent(self) -> Request | None:
         """Starts a request of the highest class that has waited too long, in the place of requests
         of the lowest class if it must."""
         request = self.waiting.urgent()
@@ -91,14 +91,14 @@ class Queues:
             return None
         return self._start(request, found)
 
-    def seat(self) -> Request | None:
-        """Starts a request whose tenant runs nothing and that has waited for ``SEAT_SECONDS``, in
+    def start_placeless(self) -> Request | None:
+        """Starts a request whose tenant runs nothing, after ``PLACELESS_SECONDS`` of waiting, in
         the place of one of the tenant that has the most slots: nobody waits for the ends of
         another's answers, however long they are."""
         request = None if self._slots else self.waiting.placeless()
         if request is None or not request.n_left:
             return None
-        if self._timeline.clock() - request.turn.since < SEAT_SECONDS:
+        if self._timeline.clock() - request.turn.since < PLACELESS_SECONDS:
             return None
         victim = of_most_slots(self.running, request)
         if victim is None or victim.slot in self._making.opened:
@@ -109,12 +109,12 @@ class Queues:
         self._preempt(victim)
         return self._start(request, self._match(request))
 
-    def newcomer(self) -> Request | None:
+    def start_next(self) -> Request | None:
         """Starts the waiting request whose turn it is among those for whose known tokens blocks are
         available, and that the step takes on.
 
-        One block per running request is left, so that their next tokens do not preempt the newcomer
-        at once. None when no request can start.
+        One block per running request is left, so that their next tokens do not preempt it at once.
+        None when no request can start.
         """
         chosen = self._choose()
         if chosen is not None:
@@ -133,7 +133,9 @@ class Queues:
         before, size = self._counters.n_preemptions, self._kv.cache.block_size
         # inside a block there is room, without a look at the table
         ready = [
-            x for x in requests if (x.n_computed % size and not x.has_spans) or self._has_room(x)
+            x
+            for x in requests
+            if (x.n_computed % size and not x.tiles.are_spans) or self._has_room(x)
         ]
         has_preempted = self._counters.n_preemptions > before
         return [x for x in ready if x.slot >= 0] if has_preempted else ready
@@ -165,8 +167,10 @@ class Queues:
             self.waiting.remove(request)
             self._kv.forget(request)
             return
-        is_kept = request.hold_seconds > 0 and request.finish != "error"
-        self._stop(request, request.n_whole if is_kept else None)
+        n_kept = None
+        if request.asked.hold_seconds > 0 and request.finish != "error":
+            n_kept = request.settled(min(request.n_computed, len(request.tokens) - 1))
+        self._stop(request, n_kept)
 
     def check(self) -> None:
         """Raises KvasirError unless blocks, slots and order are consistent."""
@@ -283,7 +287,7 @@ class Queues:
         insort(self.running, request, key=_SENIORITY)
         self._account.start(request)
         self._timeline.mark(request.id, "started", found.n_tokens)
-        if not request.epoch:
+        if not request.n_preempted:
             self._counters.tokens_waiting -= request.n_prompt
         elif found.n_loaded:
             self._timeline.mark(request.id, "swapped_in", found.n_loaded)

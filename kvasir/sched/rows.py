@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvasir.core.plan import Move, Row, RowOutput
 from kvasir.sched.request import Request
 from kvasir.speculate.base import Draft
@@ -13,7 +15,7 @@ def chunk_row(request: Request, n_tokens: int) -> Row:
     start, n_drawn = request.n_computed, request.n_drawn
     end = start + n_tokens
     is_last = end == request.n_prompt + n_drawn and n_drawn < request.max_outputs
-    is_drawing = is_last and request.pooling is None
+    is_drawing = is_last and request.asked.pooling is None
     targets = _targets(request, start, end)
     if targets and is_drawing:
         targets = (*targets, -1)
@@ -33,7 +35,7 @@ def _targets(request: Request, start: int, end: int) -> tuple[int, ...]:
     if not request.is_scoring:
         return ()
     stop = min(end, request.n_prompt - 1)
-    return tuple(request.tokens[max(start, request.n_scored) + 1 : stop + 1])
+    return tuple(request.tokens[max(start, request.prefill.n_scored) + 1 : stop + 1])
 
 
 def draft_row(request: Request, draft: Draft) -> Row:
@@ -51,9 +53,32 @@ def draft_row(request: Request, draft: Draft) -> Row:
     )
 
 
+def forced_rows(n_spare: int, ready: Sequence[Request], n_drawn: int) -> dict[Request, Row]:
+    """Of tokens that a constraint forces, of those that have more to compute than their newest one.
+    ``n_spare``: tokens of the budget that are left when everybody has computed one. ``n_drawn``:
+    most tokens of a row that have to be drawn each."""
+    rows: dict[Request, Row] = {}
+    for request in [x for x in ready if x.masked.is_jumping]:
+        row = _forced_row(request, n_spare, n_drawn)
+        if row is not None:
+            n_spare -= len(row.tokens) - 1
+            request.table.grow(row.end)
+            rows[request] = row
+    return rows
+
+
+def _forced_row(request: Request, n_spare: int, n_drawn: int) -> Row | None:
+    n_most = min(1 + n_spare, request.table.room() - request.n_computed)
+    if request.n_left > 1:
+        return chunk_row(request, min(request.n_left, n_most))
+    n_left = request.max_outputs - request.n_drawn - 1
+    tokens = request.forced_next[: max(0, min(n_most - 1, n_left, n_drawn))]
+    return draft_row(request, Draft(tokens)) if tokens else None
+
+
 def gives_vector(request: Request, row: Row) -> bool:
     """It ends a prompt that is pooled."""
-    return request.pooling is not None and row.end == request.n_prompt
+    return request.asked.pooling is not None and row.end == request.n_prompt
 
 
 def first_draw(row: Row) -> int:

@@ -1,8 +1,8 @@
 """Continuous batching with chunked prefill: decides each step, and books what it gave.
 
 No prefill or decode phases: every request has ``n_computed`` chasing ``n_known`` under one budget
-of tokens. Rows of one token come first, then chunks of prompts and newcomers in the order of the
-policy.
+of tokens. Rows of one token come first, then chunks of prompts, of requests that start too, in the
+order of the policy.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from kvasir.sched.book import book, book_draft, book_forced, book_vector, n_sett
 from kvasir.sched.counters import Counters
 from kvasir.sched.drafts import Drafts, can_name
 from kvasir.sched.fair import make_policy
-from kvasir.sched.forced import forced_rows
 from kvasir.sched.making import Making
 from kvasir.sched.prompts import Prompts
 from kvasir.sched.queues import Queues
 from kvasir.sched.request import PromptLists, Request, by_phase, new_request
-from kvasir.sched.rows import first_draw, gives_vector, is_draft
+from kvasir.sched.rows import first_draw, forced_rows, gives_vector, is_draft
 from kvasir.sched.streams import abreast
 from kvasir.speculate.base import Proposer
 from kvasir.timing.cost import CostModel
@@ -105,9 +104,9 @@ class Scheduler:
             self._kv.new_table(),
             prompt=self._lists.of(request.prompt),
             now=self.timeline.clock(),
+            sees_ahead=bool(self.config.span_tokens),
         )
         self._n_arrivals += 1
-        state.has_spans = bool(self.config.span_tokens and request.media)
         state.finish = state.ending()
         if state.finish is not None:
             stop_id = state.tokens[-1] if state.finish == "stop" else None
@@ -150,9 +149,9 @@ class Scheduler:
         n_drawn = request.n_drawn - request.n_outputs
         if len(tokens) <= n_drawn:
             return
-        request.is_jumping = True
+        request.masked.is_jumping = True
         if request.params.n_logprobs >= 0:
-            request.forced = request.n_outputs, tuple(tokens)
+            request.masked.forced = request.n_outputs, tuple(tokens)
             return
         event = book_forced(request, tokens)
         self._tell(request, event)
@@ -313,7 +312,7 @@ class Scheduler:
     def _book_decodes(self, making: Making, outputs: Sequence[RowOutput]) -> None:
         """One drawn token for each of the first rows: what ``_book`` does, sooner for the tokens
         that nearly all of them are."""
-        tell, n_told = self._events.append, 0
+        tell, n_told, preempted = self._events.append, 0, making.preemptions
         for i, request, output in zip(
             range(making.n_decodes), making.owners, outputs, strict=False
         ):
@@ -324,21 +323,21 @@ class Scheduler:
                 tokens.append(token)
                 tell(TokenEvent(request.id, (token,)))
                 n_told += 1
-                if n_tokens >= request.news_at and request.epoch == making.epochs[i]:
+                if n_tokens >= request.vouched.news_at and request.n_preempted == preempted[i]:
                     self._kv.commit(request, n_tokens, is_proven=True)
             elif request.finish is None:
-                is_current = request.epoch == making.epochs[i]
+                is_current = request.n_preempted == preempted[i]
                 self._book(request, making.rows[i], (output,), is_current)
         self._counters.output_tokens += n_told
 
     def _book_others(self, making: Making, result: StepResult) -> None:
         first, vectors = making.n_decodes, iter(result.vectors)
-        for row, request, epoch in zip(*making.others(), strict=True):
+        for row, request, before in zip(*making.others(), strict=True):
             outputs = result.outputs[first : first + row.n_logits]
             first += row.n_logits
             vector = _next(vectors, request) if gives_vector(request, row) else None
             if request.finish is None:
-                self._book(request, row, outputs, request.epoch == epoch, vector)
+                self._book(request, row, outputs, request.n_preempted == before, vector)
 
     def _book(
         self,
@@ -364,7 +363,7 @@ class Scheduler:
             n_tokens = n_settled(request, row)
             if self._kept_drafts and is_draft(row):
                 n_tokens = row.start + 1  # states take the others in with the next row
-            if n_tokens >= request.news_at:
+            if n_tokens >= request.vouched.news_at:
                 self._kv.commit(request, n_tokens, is_proven=bool(outputs or vector))
         elif request.error is not None and request.error.code == "model_numerics":
             self._kv.distrust(request)
@@ -374,7 +373,7 @@ class Scheduler:
     def _tell(self, request: Request, event: TokenEvent) -> None:
         self._events.append(event)
         self._counters.output_tokens += len(event.tokens)
-        if request.is_counting:
+        if request.params.needs_outputs:
             self._uncommitted.extend((request, token) for token in event.tokens)
         self._counters.n_failed += event.finish == "error"
 
@@ -384,7 +383,7 @@ class Scheduler:
             request.finish = news.finish
             self._events.append(news)
         request.plain_until = 0
-        if request.slot < 0 and not request.epoch:
+        if request.slot < 0 and not request.n_preempted:
             self._counters.tokens_waiting -= request.n_prompt
         self._timekeeper.ended(request)
         self._drafts.ended(request)

@@ -12,16 +12,22 @@ class Timed(Protocol):
     """The words are those of ``sched.request``."""
 
     id: int
-    arrival: int
-    rank: int
     params: TokenParams
     n_prompt: int
     n_computed: int
     n_drawn: int
     max_outputs: int
-    standing: Standing
     slot: int
     finish: str | None
+
+    @property
+    def arrival(self) -> int: ...
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def standing(self) -> Standing: ...
 
     @property
     def n_known(self) -> int: ...

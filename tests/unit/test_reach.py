@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kvasir.core.request import EngineRequest, Standing
 from kvasir.sched.clocks import MAX_IDLE, Tenant
-from kvasir.sched.queues import SEAT_SECONDS
+from kvasir.sched.queues import PLACELESS_SECONDS
 from kvasir.sched.scheduler import Scheduler
 from kvasir.timing.cost import SCORE_SECONDS, CostModel, Costs, Load
 from kvasir.timing.pace import AUTO_SHARE, MIN_CHUNK_TOKENS, make_tenant_pace
@@ -247,7 +247,7 @@ def test_nobody_waits_for_the_ends_of_anothers_answers(n_outputs: int) -> None:
     for _ in range(3):
         load.step()
     step = seconds(64)
-    assert SEAT_SECONDS <= first_of_other(load) <= SEAT_SECONDS + 3 * step < 90 * step
+    assert PLACELESS_SECONDS <= first_of_other(load) <= PLACELESS_SECONDS + 3 * step < 90 * step
     assert load.scheduler.stats().n_preemptions == 1
     load.run()
     assert len(load.ended) == 102
@@ -259,7 +259,7 @@ def test_a_tenant_takes_one_slot_of_who_has_several() -> None:
         load.add([request(i, 8, 900, tenant=tenant)])
         load.step()
     load.add(request(10 + i, 8, 900, tenant=tenant) for i, tenant in enumerate("dedb"))
-    while load.now < 3 * SEAT_SECONDS:
+    while load.now < 3 * PLACELESS_SECONDS:
         load.step()
         load.scheduler.check()
     running = [x.standing.tenant for x in load.scheduler.running]

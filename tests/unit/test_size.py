@@ -5,7 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+
+from kvasir.kv.holders import Holder, Vouched
+from kvasir.sched.request import Drafting, Masked, Prefill, Request, Turn
 
 ROOT = Path(__file__).parents[2]
 MAX_FILE = 400
@@ -93,3 +97,11 @@ def test_the_counter_counts() -> None:
     method = "struct S {\n  int g() {\n    return 1;\n  }\n};\n"
     text = f"namespace a {{\nint f(int x) {{\n{body}}}\n{method}}}\n"
     assert list(native_functions(text)) == [("int f(int x) {", 7), ("int g() {", 3)]
+
+
+def test_a_request_is_values_of_their_owners() -> None:
+    """What every step reads, and a value of each owner of the rest."""
+    sizes = {of.__name__: len(fields(of)) for of in (Turn, Prefill, Drafting, Masked, Vouched)}
+    own = {x.name for x in fields(Request)} - {x.name for x in fields(Holder)}
+    assert len(own) <= 15 and len(fields(Holder)) <= 8
+    assert max(sizes.values()) <= 7, sizes

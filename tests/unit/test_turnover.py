@@ -23,6 +23,7 @@ from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepResult
 from kvasir.core.request import EngineRequest, Standing
 from kvasir.kv.holders import Holders
+from kvasir.kv.keys import KeyChain
 from kvasir.kv.pool import BlockPool
 from kvasir.kv.table import BlockTable
 from kvasir.sched.order import MAX_GONE, Line
@@ -241,10 +242,13 @@ def test_what_is_kept_goes_in_the_order_of_its_time() -> None:
     pool = BlockPool(64)
     for i, seconds in enumerate((9.0, 3.0, 6.0, 1.0)):
         request = _waiting(i, 4, ())
-        request.table, request.hold_seconds = BlockTable((pool,), 16), seconds
+        request.table = BlockTable((pool,), 16)
+        request.asked = replace(request.asked, hold_seconds=seconds)
+        request.vouched.chain = KeyChain(b"", request.tokens, 16)
         holders.add(request)
         request.table.grow(40)
         holders.keep(request, 9)
+        assert request.vouched.chain is None, "it would hold the keys of all blocks"
     assert pool.n_used == holders.n_kept == 4
     holders.let_go(1)
     now = 2.0
@@ -261,7 +265,8 @@ def test_ended_requests_leave_the_deadlines_a_few_at_a_time() -> None:
     deadlines = Deadlines()
     requests = [_waiting(i, 4, ()) for i in range(1000)]
     for i, request in enumerate(requests):
-        request.standing = Standing(ttft_by=10.0 + i, answer_by=2000.0)
+        standing = Standing(ttft_by=10.0 + i, answer_by=2000.0)
+        request.asked = replace(request.asked, standing=standing)
         deadlines.add(request)
         if i % 2:
             request.finish = "stop"
