@@ -52,6 +52,8 @@ class Queues:
         holds."""
         self._holds_all = config.sharing.kv_policy == "contiguous"
         """Blocks for the longest answer are taken when a request starts."""
+        self._spans = bool(config.span_tokens)
+        """Tokens of a tile see each other."""
         self._timeline = timeline
         self._slots = list(range(n_slots - 1, -1, -1))
         self._refused: dict[Request, bool] = {}
@@ -130,12 +132,12 @@ class Queues:
         waits for a plan that, once committed, gives back what it lacks: its own that a window
         leaves behind, and, when it is alone, what copies are made from.
         """
-        before, size = self._counters.n_preemptions, self._kv.cache.block_size
+        before, size, spans = self._counters.n_preemptions, self._kv.cache.block_size, self._spans
         # inside a block there is room, without a look at the table
         ready = [
             x
             for x in requests
-            if (x.n_computed % size and not x.tiles.are_spans) or self._has_room(x)
+            if (x.n_computed % size and not (spans and x.tiles.are_spans)) or self._has_room(x)
         ]
         has_preempted = self._counters.n_preemptions > before
         return [x for x in ready if x.slot >= 0] if has_preempted else ready

@@ -84,6 +84,8 @@ class Scheduler:
         self._n_arrivals = 0
         self._n_plans = 0
         self._lists = PromptLists()
+        self._jumps = False
+        """Somebody was told of forced tokens."""
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Raises RequestError when it can never run.
@@ -149,7 +151,7 @@ class Scheduler:
         n_drawn = request.n_drawn - request.n_outputs
         if len(tokens) <= n_drawn:
             return
-        request.masked.is_jumping = True
+        self._jumps = request.masked.is_jumping = True
         if request.params.n_logprobs >= 0:
             request.masked.forced = request.n_outputs, tuple(tokens)
             return
@@ -255,7 +257,7 @@ class Scheduler:
             ready = [x for x in ready if x not in drafts or can_name(x, drafts[x])]
         ready = self._queues.reserve(ready[: making.budget])
         n_spare = max(0, making.budget - len(ready) - making.n_kept)
-        forced = forced_rows(n_spare, ready, self._kept_drafts or n_spare)
+        forced = forced_rows(n_spare, ready, self._kept_drafts or n_spare) if self._jumps else {}
         n_spare -= sum([len(row.tokens) - 1 for row in forced.values()])
         rows = forced | self._drafts.rows(n_spare, ready, drafts)
         making.decode([x for x in ready if x not in rows] if rows else ready)
