@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -20,8 +22,8 @@ BASE = TokenParams(seed=0, max_tokens=8, repetition_penalty=1.1)
 """With a penalty, for which samplers are told what was emitted."""
 
 
-def config(**changes: int) -> SchedulerConfig:
-    values = {
+def config(**changes: Any) -> SchedulerConfig:
+    values: dict[str, Any] = {
         "max_model_len": 128,
         "max_num_seqs": 4,
         "max_num_batched_tokens": 32,
@@ -35,7 +37,7 @@ def request(i: int, n_prompt: int, **changes: object) -> EngineRequest:
     return EngineRequest(i, tuple(range(100, 100 + n_prompt)), replace(BASE, **changes))
 
 
-def scheduler(*requests: EngineRequest, **changes: int) -> Scheduler:
+def scheduler(*requests: EngineRequest, **changes: Any) -> Scheduler:
     made = Scheduler(config(**changes))
     for one in requests:
         made.add(one)

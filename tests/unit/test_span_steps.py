@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvasir.core.errors import RequestError
+from kvasir.core.groups import KVGroup
 from kvasir.core.tiles import media_at
 from tests.unit.test_scheduler import request, scheduler, step
 
@@ -53,3 +54,15 @@ def test_a_prompt_that_is_only_scored_does_not_end_with_an_image() -> None:
     assert [len(step(made)[0].rows[0].tokens) for _ in range(1)] == [30]
     apart = scheduler(one)
     assert len(step(apart)[0].rows[0].tokens) == 29
+
+
+def test_tokens_that_see_each_other_get_the_blocks_of_who_is_behind() -> None:
+    """Also where the first of them has room in a block of its own."""
+    ahead = replace(request(0, 20, max_tokens=1), media=(media_at(10, 8, b""),))
+    sizes = {"block_size": 4, "n_blocks": 40, "max_num_batched_tokens": 16}
+    windows = (KVGroup(6, window=64, span=8),)
+    made = scheduler(ahead, request(1, 6, max_tokens=10), span_tokens=8, windows=windows, **sizes)
+    first, second = (step(made)[0] for _ in range(2))
+    assert [len(row.tokens) for row in first.rows] == [10, 6]
+    assert [len(row.tokens) for row in second.rows] == [8]
+    assert made.stats().n_preemptions == 1
