@@ -40,6 +40,8 @@ class RunLog:
     """Of ``events``, those that are on disk."""
     keep: Callable[[], Awaitable[None]] | None = field(default=None, compare=False)
     """Has all of them on disk, where that is wanted."""
+    ends: frozenset[int] = frozenset()
+    """Choices whose reasoning is to end, as far as ``events`` do not say where."""
 
     def add(self, event: TokenEvent) -> None:
         self.events.append(event)
@@ -88,6 +90,13 @@ class ContinuedGeneration(Generation):
         return inf if self._log.events else super()._due
 
     async def _open(self) -> EventStream:
+        stream = await self._opened()
+        first, ends = stream.first_id, self._log.ends
+        if ends:
+            self._client.end_thinking(first + at for at, x in enumerate(self._places) if x in ends)
+        return stream
+
+    async def _opened(self) -> EventStream:
         self._stream = EventStream(0, 0, 1)  # nobody is asked for what is known
         if not self._log.events:
             self._places = range(self.job.n_choices)

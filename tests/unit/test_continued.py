@@ -46,6 +46,11 @@ class Resuming(Client):
         super().__init__(events)
         self.requests: list[EngineRequest] = []
         self.size = Size(0, 0, 0)
+        self.ended: list[int] = []
+
+    def end_thinking(self, ids: Iterable[int]) -> int:
+        self.ended += ids
+        return len(self.ended)
 
     def admit(self, size: Size) -> None:
         self.size = size
@@ -195,6 +200,23 @@ def test_reasoning_that_was_ended_stays_ended(text: TextModel) -> None:
     (request,) = client.requests
     found = limit_in(request.params.constraint)
     assert request.emitted == tuple(b"ab") and found and found.thinking.closes_at == 2
+
+
+@pytest.mark.parametrize("n_known", [0, 2])
+def test_reasoning_that_was_to_end_is_asked_to_end_again(text: TextModel, n_known: int) -> None:
+    """Of choices that go on, whether or not something was kept of them."""
+    asked = resolved(text, prompt="a", n=2)
+    known = [said(1, "", "length"), said(0, "x")][:n_known]
+    run, client = resumed(asked, text, known, [said(0, "a", "length"), said(1, "b", "length")])
+    force_setattr(run, "log", RunLog(known, ends=frozenset({0, 1})))
+
+    async def opened() -> None:
+        async with run._generation():
+            return
+
+    asyncio.run(opened())
+    first = 40 if known else 0
+    assert client.ended == ([first] if known else [first, first + 1])
 
 
 def test_others_have_turns_while_what_is_known_is_told(text: TextModel) -> None:
