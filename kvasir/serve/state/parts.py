@@ -1,0 +1,68 @@
+"""Large parts of entries: they lie in pieces, and are read a piece at a time, so that who asks for
+a part holds up nobody who asks for something else for longer than a piece takes.
+
+Functions of a database work inside a transaction of their caller.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TypeVar
+
+from kvasir.serve.parts import Parts
+from kvasir.serve.state.store import Store, Work
+
+PIECE_BYTES = 2**18
+"""Read in a fraction of a millisecond."""
+
+Value = TypeVar("Value")
+
+
+def put(db: sqlite3.Connection, entry_id: str, name: str, data: bytes) -> int:
+    """In the place of what the part was; how many bytes more these are."""
+    (before,) = db.execute(
+        "SELECT coalesce(sum(length(data)), 0) FROM parts WHERE entry = ? AND name = ?",
+        (entry_id, name),
+    ).fetchone()
+    db.execute("DELETE FROM parts WHERE entry = ? AND name = ?", (entry_id, name))
+    db.executemany(
+        "INSERT INTO parts (entry, name, data) VALUES (?, ?, ?)",
+        ((entry_id, name, data[i : i + PIECE_BYTES]) for i in range(0, len(data), PIECE_BYTES)),
+    )
+    return len(data) - int(before)
+
+
+def places(db: sqlite3.Connection, entry_id: str, name: str) -> list[int]:
+    """Of the pieces of a part: of one that is put again others."""
+    rows = db.execute(
+        "SELECT seq FROM parts WHERE entry = ? AND name = ? ORDER BY seq", (entry_id, name)
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+def piece(db: sqlite3.Connection, place: int) -> bytes | None:
+    """None: it has gone."""
+    row = db.execute("SELECT data FROM parts WHERE seq = ?", (place,)).fetchone()
+    return None if row is None else row[0]
+
+
+async def read(
+    store: Store, entry_id: str, name: str, find: Work[Value], span: slice = slice(None)
+) -> tuple[Value, Parts]:
+    """What ``find`` says, which is asked with the first piece, and the part's pieces, or those of
+    ``span``: none where it is not there. Raises what ``find`` raises."""
+
+    def begin(db: sqlite3.Connection) -> tuple[Value, list[int], bytes | None]:
+        found, at = find(db), places(db, entry_id, name)[span]
+        return found, at, piece(db, at[0]) if at else None
+
+    while True:
+        found, at, first = await store.run(begin)
+        whole: Parts = [] if first is None else [first]
+        for place in at[1:]:
+            data = await store.run(lambda db, place=place: piece(db, place))  # type: ignore[misc]
+            if data is None:  # another was put meanwhile
+                break
+            whole.append(data)
+        if len(whole) == len(at):
+            return found, whole
