@@ -169,7 +169,7 @@ async def begin_chat(
     telling = ChatRun(service, kept, listener, timeout, submitted, telling=said).start()
     if not resolved.stream:
         return await exchange.send_bytes(await telling.over(), b"application/json")
-    await exchange.send_stream(telling.follow(0), grammar_of(kept, server.text))
+    await exchange.send_stream(telling.follow(0, resolved.silence), grammar_of(kept, server.text))
 
 
 async def go_on(service: Service) -> None:

@@ -120,7 +120,8 @@ async def _tell(service: Service, exchange: Exchange, first: int) -> None:
     if kept.resolved.job.length_penalty is not None:
         raise RequestError("a beam search has no stream: leave out stream", param="stream")
     if telling is not None and not record.is_done:
-        return await exchange.send_stream(telling.follow(first), grammar)
+        news = telling.follow(first, kept.resolved.silence)
+        return await exchange.send_stream(news, grammar)
     if not record.has_events:
         raise Unavailable("the server does not go on with this chat yet: try again")
     kept.check(info)

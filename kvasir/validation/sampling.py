@@ -32,14 +32,18 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Refuse keywords of a schema that look misspelled, instead of warning."""
 
 
+MAX_CHOICES = 128
+"""Of one prompt."""
+
+
 class SamplingParams(DrawParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a user asks for. Names, meanings and defaults are those of vLLM's ``SamplingParams``.
 
     Holds whatever the caller wrote: ``validation.params`` checks every bound.
     """
 
-    n: Annotated[int, Bounds(1, 128)] = 1
-    best_of: Annotated[int | None, Bounds(1, 128)] = None
+    n: Annotated[int, Bounds(1, MAX_CHOICES)] = 1
+    best_of: Annotated[int | None, Bounds(1, MAX_CHOICES)] = None
     """Choices that are computed; of these the ``n`` of largest log probability are the answer."""
     samplers: list[str] | None = None
     """Order of the stages, of ``SAMPLERS``; those left out do nothing. None: all, as there."""
