@@ -48,6 +48,7 @@ ASKED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/v2/models/{model}/generate_stream", {"text_input": "a text"}),
     ("/invocations", {"messages": TALK, "max_tokens": 4}),
     ("/invocations", {"inputs": "a text"}),
+    ("/vertex", {"instances": [{"inputs": "a text"}]}),
     ("/v1/embeddings", {"input": "a"}),
     ("/v1/embeddings", {"input": ["a", "b"], "encoding_format": "base64"}),
     ("/pooling", {"input": "a"}),
