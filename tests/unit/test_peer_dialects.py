@@ -299,7 +299,10 @@ def test_vertex_predicts(text: TextModel) -> None:
         ({"instances": [{"inputs": "a", "odd": 1}]}, "instances[0].odd"),
         ({"instances": [{"messages": []}]}, "instances[0].messages"),
         ({"instances": [{"inputs": "a"}], "parameters": {"details": True}}, "parameters.details"),
-        ({"instances": [{"inputs": "a", "parameters": {"watermark": True}}]}, "parameters.watermark"),
+        (
+            {"instances": [{"inputs": "a", "parameters": {"watermark": True}}]},
+            "parameters.watermark",
+        ),
         (
             {"instances": [{"inputs": "a"}, {"inputs": "b", "parameters": {"seed": 1}}]},
             "instances",

@@ -1,4 +1,4 @@
-"""The messages that a stored chat answered: in groups, of which a page reads those that it shows."""
+"""The messages that a stored chat answered: in groups; a page reads those that it shows."""
 
 from __future__ import annotations
 
