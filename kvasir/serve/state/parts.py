@@ -46,6 +46,14 @@ def piece(db: sqlite3.Connection, place: int) -> bytes | None:
     return None if row is None else row[0]
 
 
+def whole(db: sqlite3.Connection, entry_id: str, name: str) -> bytes:
+    """All of a part, for who can wait for it in a transaction."""
+    rows = db.execute(
+        "SELECT data FROM parts WHERE entry = ? AND name = ? ORDER BY seq", (entry_id, name)
+    ).fetchall()
+    return b"".join(row[0] for row in rows)
+
+
 async def read(
     store: Store, entry_id: str, name: str, find: Work[Value], span: slice = slice(None)
 ) -> tuple[Value, Parts]:
