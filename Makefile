@@ -17,6 +17,10 @@ KINDS ?= models requests calls images
 CASES ?= 100000
 FIRST ?= 0
 MIX ?= 10000
+# How many random streams of each of 8 dialects `make explore` checks, and how many unique schemas `make test-long`
+# asks for; empty: as many as the tests say.
+STREAMS ?=
+UNIQUE ?=
 # Of `make test-clients`: python, node, comply, schemas; empty is all.
 SUITES ?=
 # Of `make test-schemas`: gzipped lines of JSON, each a schema with instances.
@@ -71,14 +75,14 @@ test: $(VENV)/.built $(VENV)/.dev
 	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --durations 20 $(TESTS) $(ARGS)
 
 test-long: $(VENV)/.built $(VENV)/.dev
-	KVASIR_LONG=1 $(VENV)/bin/python -m pytest -n $(WORKERS) tests/diff/test_real_exactness.py tests/diff/test_engine_exactness.py \
+	KVASIR_LONG=1 UNIQUE=$(UNIQUE) $(VENV)/bin/python -m pytest -n $(WORKERS) tests/diff/test_real_exactness.py tests/diff/test_engine_exactness.py \
 		tests/diff/test_executor_drafts.py tests/diff/test_native_exactness.py \
 		tests/diff/test_bundle_exactness.py tests/diff/test_disk_exactness.py \
 		tests/diff/test_pool_exactness.py tests/prop/test_prefix_cache.py \
 		tests/prop/test_scheduler_runs.py tests/prop/test_whole_engine.py tests/diff/test_state_exactness.py \
 		tests/diff/test_kv_exactness.py tests/diff/test_reference_exactness.py tests/diff/test_toy_backend.py \
 		tests/diff/test_sampling_support.py tests/e2e/test_borders.py tests/e2e/test_images.py tests/unit/test_tokenizer_time.py \
-		tests/unit/test_families.py $(ARGS)
+		tests/unit/test_families.py tests/e2e/test_many_schemas.py $(ARGS)
 
 # The chat templates of many models lie in the source of llama-cpp-python.
 test-templates: $(VENV)/.built $(VENV)/.dev
@@ -134,7 +138,7 @@ endurance: $(VENV)/.built $(VENV)/.dev
 	$(VENV)/bin/python -m tests.endurance hangs $(MODEL) $(ARGS)
 
 explore: $(VENV)/.built $(VENV)/.dev
-	KVASIR_CASES=new $(VENV)/bin/python -m pytest -n $(WORKERS) tests/prop $(ARGS)
+	KVASIR_CASES=new STREAMS=$(STREAMS) $(VENV)/bin/python -m pytest -n $(WORKERS) $(if $(filter file,$(origin TESTS)),tests/prop,$(TESTS)) $(ARGS)
 
 soak: $(VENV)/.built $(VENV)/.dev
 	$(VENV)/bin/python -m tests.engine_machine $(ARGS)

@@ -12,3 +12,8 @@ IS_WIDE = IS_LONG or os.environ.get("KVASIR_CASES") == "new"
 def n_of(short: int, long: int) -> int:
     """How many examples a property is tried on, or how large a case is."""
     return long if IS_WIDE else short
+
+
+def asked_of(name: str, short: int, long: int) -> int:
+    """The same, unless the environment's variable ``name`` says how many."""
+    return int(os.environ.get(name) or n_of(short, long))

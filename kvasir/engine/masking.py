@@ -17,8 +17,16 @@ from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams, mask_words
 from kvasir.core.plan import NOT_DRAWN, NOTHING_LEFT, SlotOpen, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
-from kvasir.engine.filling import Filling, StepMask, Wanted, asked_within
+from kvasir.engine.filling import (
+    Filling,
+    StepMask,
+    Wanted,
+    asked_within,
+    bring_known,
+    note_ends,
+)
 from kvasir.engine.looks import (
+    PATIENCE,
     Bring,
     Crew,
     Followed,
@@ -32,15 +40,15 @@ from kvasir.engine.looks import (
 from kvasir.exec.base import Filled, Handle
 from kvasir.exec.masks import MADE, WAITING, ConstrainedSlots
 from kvasir.grammar.thinking import closed_at
-from kvasir.sampling.masks import Bits, Masks, allows
+from kvasir.sampling.masks import Masks
 from kvasir.sched.request import Request
 from kvasir.sched.scheduler import Scheduler
 
 LATE_SECONDS = 0.005
 """After which a step waits for no mask, unless it takes longer itself."""
 MAX_SECONDS = 1.0
-"""Of one call for one request, which ends with a slower one. To open one is no such call: the first
-of all reads the vocabulary, which no request is to blame for."""
+"""Of the processor, of one call for one request, which ends with a slower one. To open one is no
+such call: the first of all reads the vocabulary, which no request is to blame for."""
 CPU_SECONDS = 0.3
 CPU_SECONDS_EACH = 0.002
 """That the masks of one constraint of a tenant may take: so much and, for each call, so much more.
@@ -199,14 +207,15 @@ class Masking:
             else:  # its request has ended
                 handle.fill(i, np.zeros(self._n_words, np.uint32))
         patience = max(seconds, self._patience)
+        wanted = bring_known(handle, by_slot, self._open)
         fills = handle.fills
-        if fills is not None and (asked := asked_within(by_slot, self._open)):
+        if fills is not None and (asked := asked_within(wanted, self._open)):
             fills.put([(mask.row, mask.fill) for mask in asked])
             self._filling = Filling(plan, handle, fills, asked, patience)
             for mask in asked:
-                del by_slot[mask.slot]
-        if by_slot:
-            self._look_for(plan, handle, by_slot, patience)
+                del wanted[mask.slot]
+        if wanted:
+            self._look_for(plan, handle, wanted, patience)
             self._tell()
 
     def _opened(self, opens: Iterable[SlotOpen]) -> None:
@@ -243,7 +252,7 @@ class Masking:
                 self._leave(plan, handle, left)
                 request.masked.is_late = True
             else:
-                _note_ends(request, look.made)
+                note_ends(request, look.made)
 
     def _settle(
         self, plan: StepPlan, handle: Handle, found: Iterable[tuple[StepMask, Filled]]
@@ -255,7 +264,8 @@ class Masking:
             if state == WAITING:
                 waiting[one.slot] = ((one.row, ()),)
                 continue
-            self._spend(one.slot, MaskCost(1, seconds, 2, cpu, seconds))
+            slowest = max(cpu, seconds / PATIENCE)
+            self._spend(one.slot, MaskCost(1, seconds, 2, cpu, slowest))
             if state == MADE:
                 one.booked()
             if is_cancelled:
@@ -311,7 +321,7 @@ class Masking:
             return
         if not look.is_done:
             began = look.began
-            if began and time.monotonic() - began > MAX_SECONDS:
+            if began and time.monotonic() - began > PATIENCE * MAX_SECONDS:
                 self._failed[slot] = _too_slow()
             return
         one.look = None
@@ -372,12 +382,3 @@ def _may_ban(params: TokenParams) -> bool:
 
 def _too_slow() -> TimeoutError:
     return TimeoutError(f"a mask takes more than {MAX_SECONDS:g} s: simplify the grammar")
-
-
-def _note_ends(request: Request, made: Mapping[Path, Bits]) -> None:
-    """Behind which paths its answer may end, as long as it is to go on."""
-    if request.n_outputs >= request.params.min_tokens:
-        return
-    ids = request.params.stop_ids
-    ends = [path for path, bits in made.items() if any(allows(bits, token) for token in ids)]
-    request.masked.ends = request.n_outputs, frozenset(ends)

@@ -20,6 +20,7 @@ from kvasir.serve import (
     routes_ollama,
     routes_peers,
     routes_responses,
+    routes_sessions,
     routes_timeline,
     routes_tokens,
 )
@@ -164,6 +165,20 @@ ROUTES = described(
             "inference",
             own.Detokenized,
             request=DetokenizeRequest,
+        ),
+        _post(
+            "/open_session",
+            routes_sessions.post_open_session,
+            "inference",
+            str,
+            request=routes_sessions.SessionToOpen,
+        ),
+        _post(
+            "/close_session",
+            routes_sessions.post_close_session,
+            "inference",
+            own.Closed,
+            request=routes_sessions.SessionToClose,
         ),
         _get("/v1/files", routes_files.get_files, "state", own.FileList),
         _post("/v1/files", routes_files.post_file, "state", File, form_data=routes_files.FORM),

@@ -96,6 +96,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the end of its stream says everything again."""
     stream_interval: int = 1
     """As in ``Resolved``."""
+    ping: int = 0
+    """As in ``Resolved``."""
     echoes: bool = False
     """Whether the answer gives the prompts back."""
     scores_from: int = 0

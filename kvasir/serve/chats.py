@@ -26,7 +26,6 @@ from kvasir.serve.parts import Parts
 from kvasir.serve.reopened import Reopened, reopened
 from kvasir.serve.run import AnswerRun, after
 from kvasir.serve.service import Service
-from kvasir.serve.state.chats import ChatRecord
 from kvasir.serve.state.database import StateError
 from kvasir.serve.state.kept import Kept, decode, later
 from kvasir.serve.streams import EngineDown
@@ -161,16 +160,16 @@ async def begin_chat(
     """Answers ``exchange`` with a chat that goes on when its client leaves. Raises CapacityError
     (429), StorageFull (507), and what the run raises."""
     chats, resolved = service.state.chats, kept.resolved
-    record = ChatRecord(messages=messages, kept=lasting(kept).encode())
     owner = service.owner(exchange)
-    await chats.add(kept.envelope.id, owner, resolved.model, record, keep.metadata)
+    data = lasting(kept).encode()
+    await chats.add(kept.envelope.id, owner, resolved.model, messages, data, keep.metadata)
     listener = Nobody(exchange.arrived, exchange.note)
     timeout = service.options.request_timeout
     said = Telling(owner)
     telling = ChatRun(service, kept, listener, timeout, submitted, telling=said).start()
     if not resolved.stream:
         return await exchange.send_bytes(await telling.over(), b"application/json")
-    await exchange.send_stream(telling.follow(0), grammar_of(kept, server.text))
+    await exchange.send_stream(telling.follow(0, resolved.silence), grammar_of(kept, server.text))
 
 
 async def go_on(service: Service) -> None:
@@ -178,9 +177,12 @@ async def go_on(service: Service) -> None:
     chats = service.state.chats
     for name, owner in (await chats.open()).items():
         try:
-            record = None if name in chats.live else await chats.load(name)
-            if record is not None and not (record.is_done or name in chats.live):
-                ChatRun(service, decode(record.kept), waits=True, telling=Telling(owner)).start()
+            loaded = None if name in chats.live else await chats.load(name)
+            if loaded is None:
+                continue
+            record, data = loaded
+            if not (record.is_done or name in chats.live):
+                ChatRun(service, decode(data), waits=True, telling=Telling(owner)).start()
         except msgspec.MsgspecError as error:
             logger.error("chat %s is left as it is: %s", name, error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from enum import IntEnum
 
@@ -19,6 +20,11 @@ class Patience(IntEnum):
     """Its client keeps it and may be sending its next request right now."""
 
 
+IDLE_SECONDS = 2.0
+"""After which a connection is closed that asks for nothing, once others accept. What a client sends
+at that very moment is lost, so those that ask more often are told in an answer instead."""
+
+
 class Place:
     """One connection. ``close`` ends it, and may be called again."""
 
@@ -31,13 +37,15 @@ class Place:
 class Connections:
     """At most ``limit``, and ``RESERVE`` beyond for health routes while nobody waits."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
         self.is_ending = False
         """Whether the next request of each is its last."""
         self._open: set[Place] = set()
         self._reserve: dict[Place, None] = {}
-        self._waiting: dict[Patience, dict[Place, None]] = {patience: {} for patience in Patience}
+        self._clock = clock
+        self._waiting: dict[Patience, dict[Place, float]] = {patience: {} for patience in Patience}
+        """With the time since when."""
 
     def __len__(self) -> int:
         """All that are open."""
@@ -65,12 +73,19 @@ class Connections:
         """From now on ``place`` may be closed for a newcomer."""
         self.work(place)
         if not place.is_reserve:
-            self._waiting[patience][place] = None
+            self._waiting[patience][place] = self._clock()
 
     def work(self, place: Place) -> None:
         """``place`` has a request and is not closed for others."""
         for waiting in self._waiting.values():
             waiting.pop(place, None)
+
+    def close_idle(self) -> None:
+        """Those that have asked for nothing for a while."""
+        since = self._clock() - IDLE_SECONDS
+        every = (found for waiting in self._waiting.values() for found in waiting.items())
+        for place in [place for place, began in every if began <= since]:
+            self._drop(place)
 
     def _close_one(self) -> bool:
         longest = next((place for who in self._waiting.values() for place in who), None)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 import msgspec
 from msgspec import structs
 
-from kvasir.core.messages import TokenEvent
+from kvasir.core.messages import TokenEvent, TokenLogprob
 from kvasir.core.request import EngineRequest
 from kvasir.serve.choices import choices
 from kvasir.serve.generation import Generation, let_in
@@ -24,6 +24,11 @@ from kvasir.text.choice import Delta
 
 FAILED = ("error", "cancelled")
 """Ends that are no news of an answer: who continues it tries again."""
+
+LOG_BYTES = 2**17
+"""Of events that are looked through at a time, about: a fraction of a millisecond."""
+EVENT_BYTES, TOP_BYTES = 32, 16
+"""Of an event, and of a log probability in it, about."""
 
 _events = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _event = msgspec.msgpack.Decoder(TokenEvent)
@@ -40,21 +45,49 @@ class RunLog:
     """Of ``events``, those that are on disk."""
     keep: Callable[[], Awaitable[None]] | None = field(default=None, compare=False)
     """Has all of them on disk, where that is wanted."""
+    ends: frozenset[int] = frozenset()
+    """Choices whose reasoning is to end, and of which ``events`` do not say where: until they do,
+    nothing is told that is not on disk, or who goes on would end it before what was told."""
 
     def add(self, event: TokenEvent) -> None:
         self.events.append(event)
+
+    def ask_end(self, choices: Iterable[int]) -> bool:
+        """Whether the reasoning of any of them is to end now."""
+        over = {event.id for event in self.events if _is_over(event)}
+        self.ends = self.ends.union(choices) - over
+        return bool(self.ends)
 
     def fresh(self) -> list[TokenEvent]:
         """Those that are not on disk yet."""
         return self.events[self.n_kept :]
 
 
-def read_log(data: bytes) -> Work[RunLog]:
-    """What MessagePack of all events of an answer says."""
+def log_pieces(events: Iterable[TokenEvent]) -> Iterator[bytes]:
+    """MessagePack of some of ``events`` each, for ``read_log``."""
+    some: list[TokenEvent] = []
+    n_bytes = 0
+    for event in events:
+        some.append(event)
+        n_bytes += EVENT_BYTES + len(event.scores) + sum(map(_size, event.logprobs))
+        if n_bytes >= LOG_BYTES:
+            yield msgspec.msgpack.encode(some)
+            some, n_bytes = [], 0
+    if some:
+        yield msgspec.msgpack.encode(some)
+
+
+def _size(one: TokenLogprob) -> int:
+    return TOP_BYTES * (1 + len(one.top))
+
+
+def read_log(pieces: Iterable[bytes | bytearray]) -> Work[RunLog]:
+    """What ``pieces`` say, which are those of all events of an answer."""
     log = RunLog()
-    for event in _events.decode(data):
-        log.add(_event.decode(event))
-        yield
+    for piece in pieces:
+        for event in _events.decode(piece):
+            log.add(_event.decode(event))
+            yield
     return log
 
 
@@ -88,6 +121,13 @@ class ContinuedGeneration(Generation):
         return inf if self._log.events else super()._due
 
     async def _open(self) -> EventStream:
+        stream = await self._opened()
+        first, ends = stream.first_id, self._log.ends
+        if ends:
+            self._client.end_thinking(first + at for at, x in enumerate(self._places) if x in ends)
+        return stream
+
+    async def _opened(self) -> EventStream:
         self._stream = EventStream(0, 0, 1)  # nobody is asked for what is known
         if not self._log.events:
             self._places = range(self.job.n_choices)
@@ -169,8 +209,10 @@ class ContinuedGeneration(Generation):
             for index, event in due:
                 if event.finish not in FAILED:
                     self._log.add(structs.replace(event, id=index))
-            if self._log.keep and any(event.closes_at is not None for _, event in due):
+            over = {index for index, event in due if _is_over(event)}
+            if self._log.keep and (self._log.ends or any(x.closes_at is not None for _, x in due)):
                 await self._log.keep()  # nothing that follows would be computed again
+            self._log.ends -= over
             return [event for _, event in due]
 
         return logged
@@ -186,6 +228,11 @@ class ContinuedGeneration(Generation):
     def _measure(self, index: int, delta: Delta) -> None:
         if not self._is_past:
             super()._measure(index, delta)
+
+
+def _is_over(event: TokenEvent) -> bool:
+    """Whether it is known where the reasoning of its choice ends."""
+    return event.closes_at is not None or event.finish is not None
 
 
 def singles(event: TokenEvent) -> Iterator[TokenEvent]:

@@ -18,7 +18,7 @@ from kvasir.serve.metrics import ModelMetrics
 from kvasir.serve.numbered import Common
 from kvasir.serve.resolved import Ids, Job
 from kvasir.serve.stopwatch import Stopwatch
-from kvasir.serve.streams import EventStream
+from kvasir.serve.streams import SILENCE_SECONDS, EventStream
 from kvasir.text.choice import Choice, Delta
 from kvasir.timing.timeline import Timeline
 from kvasir.tokenizer.tokenizer import Tokenizer
@@ -108,6 +108,8 @@ class Generation:
         self._ended: set[int] = set()
         self._timeout = timeout
         self._submitted = submitted
+        self.silence: float = SILENCE_SECONDS
+        """After which ``deltas`` gives nothing."""
 
     async def __aenter__(self) -> Generation:
         try:
@@ -115,6 +117,7 @@ class Generation:
         except ClientGone:
             self._metrics.cancelled()
             raise
+        self._stream.silence = self.silence
         self._stream.listen()
         self._submitted(self._stream.first_id)
         self._stopwatch = Stopwatch(
@@ -171,7 +174,7 @@ class Generation:
 
     async def deltas(self) -> AsyncIterator[Sequence[Delta]]:
         """What each wake-up brings, until every choice is finished; nothing after every
-        SILENCE_SECONDS without news.
+        ``silence`` seconds without news.
 
         Raises ClientGone, EngineDown, ChoiceFailed, RequestTimeout.
         """

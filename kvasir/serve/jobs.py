@@ -125,6 +125,7 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
         job=job,
         stream=asked.stream,
         stream_interval=asked.stream_interval,
+        ping=asked.ping,
         echoes=await read_echoes(asked, prompts, server.text.tokenizer),
         warnings=(
             *_warnings(asked, server),

@@ -360,7 +360,8 @@ class _Main:
         admins: Iterable[HttpServer],
     ) -> None:
         """Ends this server when a successor accepts in its place. Who is connected already is
-        answered: the next request of each connection is its last."""
+        answered: the next request of each connection is its last, and who asks for none is not
+        waited for."""
         await announced
         if self._failed or self._options.handover is None:
             return
@@ -382,6 +383,7 @@ class _Main:
     async def _deserted(self) -> None:
         """Returns when nobody is connected any more, and nothing runs."""
         while self._connections:
+            self._connections.close_idle()
             await asyncio.sleep(DESERTED_SECONDS)
         await self._client.idle()
 

@@ -3,6 +3,7 @@ the answer shall show. Equal values give equal answers, whenever and wherever th
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, Literal
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from kvasir.core.params import TokenParams
 from kvasir.core.request import ALIKE, PLAIN, Context, PoolKind, Standing
 from kvasir.core.tiles import Media
+from kvasir.serve.streams import SILENCE_SECONDS
 from kvasir.serve.wanted import bytes_beside
 from kvasir.toolcalls.reading import Reading
 from kvasir.validation.sampling import SamplingParams
@@ -105,11 +107,19 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One for each prompt, or none."""
     stream_interval: int = 1
     """Tokens of a choice that an event of a stream gathers, after the first."""
+    ping: int = 0
+    """Seconds of silence after which a stream says that it lives; 0: as the server has it, -1: it
+    never does."""
     warnings: tuple[str, ...] = ()
     show: Json = {}
     """What the answer shall show, in the dialect's own words."""
     images: tuple[str, ...] = ()
     """Image files in base64, whose tiles the job's media are."""
+
+    @property
+    def silence(self) -> float:
+        """Seconds, after which a stream says that it lives."""
+        return inf if self.ping < 0 else self.ping or SILENCE_SECONDS
 
 
 class Envelope(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from kvasir.serve.continued import read_log
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.generation import Nobody
 from kvasir.serve.lifecycle import Unavailable
-from kvasir.serve.pages import page_of
+from kvasir.serve.pages import paged
 from kvasir.serve.parts import HOLE, filled, listed
 from kvasir.serve.protocol.notes import check_metadata
 from kvasir.serve.protocol.parse import parse_request
@@ -26,14 +26,12 @@ from kvasir.serve.query import (
 from kvasir.serve.resolved import Json
 from kvasir.serve.run import AnswerRun, after
 from kvasir.serve.service import Service
-from kvasir.serve.state.chats import ChatRecord, completed
+from kvasir.serve.state.chats import EVENTS, KEPT
 from kvasir.serve.state.entries import Page
 from kvasir.serve.state.kept import decode
-from kvasir.serve.telling import Telling
 from kvasir.tokenizer.messages import IMAGE_KIND, ChatMessage, History, ImagePart
 
 DEFAULT_PAGE, MAX_PAGE = 20, 100
-MEDIA = b"application/json"
 
 
 class MetadataRequest(msgspec.Struct, frozen=True):
@@ -62,18 +60,16 @@ async def get_chats(service: Service, exchange: Exchange) -> None:
     names = list(found)
     first, last = (names[0], names[-1]) if names else (None, None)
     page = {"object": "list", "data": HOLE, "first_id": first, "last_id": last}
-    data = listed([chat] for chat in found.values())
-    await exchange.send_parts(filled({**page, "has_more": has_more}, data))
+    await exchange.send_parts(filled({**page, "has_more": has_more}, listed(found.values())))
 
 
 async def get_chat(service: Service, exchange: Exchange) -> None:
     """A stored chat completion, whole or as the stream of its events."""
     first = read_start(read_query(exchange, ("stream", "starting_after")))
-    telling = service.state.chats.live.get(_id(exchange))
-    record = await service.state.chats.get(_id(exchange), service.owner(exchange))
     if first is not None:
-        return await _tell(service, exchange, record, telling, first)
-    await exchange.send_bytes(bytes(completed(record)), MEDIA)
+        return await _tell(service, exchange, first)
+    whole = await service.state.chats.whole(_id(exchange), service.owner(exchange))
+    await exchange.send_parts(whole)
 
 
 async def post_chat(service: Service, exchange: Exchange) -> None:
@@ -81,7 +77,7 @@ async def post_chat(service: Service, exchange: Exchange) -> None:
     async with exchange.reading(read_metadata) as metadata:
         pass
     shown = await service.state.chats.update(_id(exchange), service.owner(exchange), metadata)
-    await exchange.send_json(shown)
+    await exchange.send_parts([shown])
 
 
 async def delete_chat(service: Service, exchange: Exchange) -> None:
@@ -95,10 +91,9 @@ async def delete_chat(service: Service, exchange: Exchange) -> None:
 async def get_chat_messages(service: Service, exchange: Exchange) -> None:
     """The messages that a stored chat completion answered."""
     asked = _page(read_query(exchange, ("after", "limit", "order")))
-    chat_id = _id(exchange)
-    record = await service.state.chats.get(chat_id, service.owner(exchange))
-    items = [_message(f"{chat_id}-{i}", message) for i, message in enumerate(record.messages)]
-    await exchange.send_json(page_of(items, asked))
+    chats, chat_id = service.state.chats, _id(exchange)
+    found, has_more = await chats.messages(chat_id, service.owner(exchange), asked)
+    await exchange.send_json(paged([_message(*one) for one in found], has_more))
 
 
 def _message(name: str, message: ChatMessage) -> Json:
@@ -113,23 +108,25 @@ def _part(part: str | ImagePart) -> Json:
     return {"type": IMAGE_KIND, IMAGE_KIND: {"url": part.uri}}
 
 
-async def _tell(
-    service: Service, exchange: Exchange, record: ChatRecord, telling: Telling | None, first: int
-) -> None:
-    """The events from ``first`` on, which are those of any other time. ``telling``: as it was
-    before ``record`` was read."""
-    kept = decode(record.kept)
+async def _tell(service: Service, exchange: Exchange, first: int) -> None:
+    """The events from ``first`` on, which are those of any other time."""
+    chats, chat_id, owner = service.state.chats, _id(exchange), service.owner(exchange)
+    telling = chats.live.get(chat_id)  # before the record is read, which says whether it has ended
+    record, data = await chats.part(chat_id, owner, KEPT)
+    kept = decode(b"".join(data))
     model = service.check_model(kept.resolved.model)
     text, info = await model.open()
     grammar = grammar_of(kept, text)
     if kept.resolved.job.length_penalty is not None:
         raise RequestError("a beam search has no stream: leave out stream", param="stream")
     if telling is not None and not record.is_done:
-        return await exchange.send_stream(telling.follow(first), grammar)
-    if record.events is None:
+        news = telling.follow(first, kept.resolved.silence)
+        return await exchange.send_stream(news, grammar)
+    if not record.has_events:
         raise Unavailable("the server does not go on with this chat yet: try again")
     kept.check(info)
-    log = await model.client.slices.run(read_log(record.events))
+    _, events = await chats.part(chat_id, owner, EVENTS)
+    log = await model.client.slices.run(read_log(events))
     run = AnswerRun(kept.resolved, grammar, model, text.tokenizer, Nobody(), log=log)
     await exchange.send_stream(after(run.batches(), first - 1), grammar)
 

@@ -47,4 +47,6 @@ async def post_control(service: Service, exchange: Exchange) -> None:
             "reasoning_control: true",
             param="id",
         )
+    if served.id in service.state.chats.live:
+        await service.state.progress.ask_end(served.id, range(served.n_choices))
     await exchange.send_json({"id": served.id, "action": asked.action, "success": True})

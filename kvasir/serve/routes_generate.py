@@ -14,7 +14,7 @@ from kvasir.grammar.errors import UnsupportedSchema
 from kvasir.grammar.limits import GrammarLimits
 from kvasir.serve.addressed import fetch_images
 from kvasir.serve.answer import Dialect
-from kvasir.serve.asked import Asked, Keep, LoadWish
+from kvasir.serve.asked import Asked, Keep, LoadWish, Prompt
 from kvasir.serve.chats import begin_chat
 from kvasir.serve.dialects.table import DIALECTS
 from kvasir.serve.endpoint import Handler
@@ -22,11 +22,13 @@ from kvasir.serve.exchange import Exchange
 from kvasir.serve.jobs import Server, prompts_of, resolve_request
 from kvasir.serve.keys.caller import Caller
 from kvasir.serve.loading import load
+from kvasir.serve.pieces import Mixed
 from kvasir.serve.protocol.thinking import FORMATS as REASONING_FORMATS
 from kvasir.serve.resolved import Json, Resolved
 from kvasir.serve.run import AnswerRun, Batch
 from kvasir.serve.served import Served
 from kvasir.serve.service import Model, Service
+from kvasir.serve.sessions import Ran
 from kvasir.serve.state.kept import Kept
 from kvasir.serve.stored import NOTHING_SAID, SaidBefore, Storing, continued, defer
 from kvasir.serve.trial import AskedCompiler
@@ -59,8 +61,12 @@ def generate(dialect: Dialect) -> Handler:
                 except UnsupportedSchema as error:
                     model.metrics.refused(error.keyword)
                     raise
-        async with service.sessions.turn(service.owner(exchange), asked.session, exchange):
-            await answer(service, exchange, model, server, resolved, asked.keep, story)
+        owner, session = service.owner(exchange), asked.session
+        if session:
+            service.sessions.check(owner, session, _n_chars(asked))
+        async with service.sessions.turn(owner, session, exchange):
+            more = (asked.keep, story, session)
+            await answer(service, exchange, model, server, resolved, *more)
 
     return handle
 
@@ -110,6 +116,18 @@ def render(dialect: Dialect) -> Handler:
     return handle
 
 
+def _n_chars(asked: Asked) -> int:
+    """Of its longest prompt, in which an id counts as one."""
+    said = sum(len(message.content) for message in asked.messages)
+    return max(said, *map(_size, asked.prompts), 0)
+
+
+def _size(prompt: Prompt) -> int:
+    if isinstance(prompt, Mixed):
+        return sum(len(part) if isinstance(part, str) else 1 for part in prompt.parts)
+    return len(prompt)
+
+
 async def answer(
     service: Service,
     exchange: Exchange,
@@ -118,6 +136,7 @@ async def answer(
     resolved: Resolved,
     keep: Keep | None = None,
     story: SaidBefore = NOTHING_SAID,
+    session: str = "",
 ) -> None:
     dialect, text = DIALECTS[resolved.dialect], server.text
     envelope, owner = dialect.new_envelope(), service.owner(exchange)
@@ -127,7 +146,9 @@ async def answer(
     def submitted(first: int) -> None:
         n_choices = resolved.job.n_choices
         seconds = server.compiler.seconds
-        service.served.add(Served(envelope.id, first, n_choices, owner, model.root, seconds))
+        served = Served(envelope.id, first, n_choices, owner, model.root, seconds)
+        service.served.add(served)
+        service.sessions.ran(owner, session, Ran(model.root, served.ids))
 
     if keep is not None and keep.is_resumable:
         kept = Kept(resolved, envelope, server.info.key_root)

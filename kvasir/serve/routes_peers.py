@@ -18,6 +18,7 @@ from kvasir.serve.resolved import Json
 from kvasir.serve.routes_info import get_health
 from kvasir.serve.service import Service
 from kvasir.tokenizer.messages import Conversation, read_messages
+from kvasir.validation.sampling import MAX_CHOICES
 from kvasir.validation.stops import MAX_STOP_STRINGS
 from kvasir.validation.warn import warned
 
@@ -82,7 +83,7 @@ async def get_info(service: Service, exchange: Exchange) -> None:
         "model_dtype": text.facts.quantization,
         "model_device_type": "cpu",
         "max_concurrent_requests": service.options.max_requests,
-        "max_best_of": 1,
+        "max_best_of": MAX_CHOICES,
         "max_stop_sequences": MAX_STOP_STRINGS,
         "max_input_tokens": info.max_model_len - 1,
         "max_total_tokens": info.max_model_len,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from kvasir.core.errors import RequestError
 from kvasir.serve.continued import read_log
 from kvasir.serve.deferred import followed
@@ -11,26 +13,27 @@ from kvasir.serve.exchange import Exchange
 from kvasir.serve.lifecycle import Unavailable
 from kvasir.serve.pages import included, page_of, read_include
 from kvasir.serve.query import page_in, parsed, read_query, read_start, single
-from kvasir.serve.resolved import Envelope
+from kvasir.serve.resolved import Envelope, Json
 from kvasir.serve.run import AnswerRun, after
 from kvasir.serve.service import Service
 from kvasir.serve.state.conversations import read_item
 from kvasir.serve.state.kept import decode
-from kvasir.serve.state.responses import ResponseRecord
+from kvasir.serve.state.responses import EVENTS, KEPT, RESPONSE
 
 DEFAULT_PAGE, MAX_PAGE = 20, 100
 
 
 async def get_response(service: Service, exchange: Exchange) -> None:
     first = read_start(read_query(exchange, ("stream", "starting_after")))
-    response_id = _id(exchange)
-    record = await service.state.responses.get(response_id, service.owner(exchange))
     if first is not None:
-        return await _tell(service, exchange, record, first)
-    telling = service.state.responses.live.get(response_id)
-    if record.is_done or telling is None or not telling.is_running:
-        return await exchange.send_bytes(bytes(record.response), b"application/json")
-    await exchange.send_json({**record.shown(), "status": "in_progress"})
+        return await _tell(service, exchange, first)
+    responses, response_id = service.state.responses, _id(exchange)
+    head, data = await responses.part(response_id, service.owner(exchange), RESPONSE)
+    telling = responses.live.get(response_id)
+    if head.is_done or telling is None or not telling.is_running:
+        return await exchange.send_parts(data)
+    shown: Json = msgspec.json.decode(b"".join(data))
+    await exchange.send_json({**shown, "status": "in_progress"})
 
 
 async def delete_response(service: Service, exchange: Exchange) -> None:
@@ -61,39 +64,50 @@ def _id(exchange: Exchange) -> str:
     return str(exchange.path_params["response_id"])
 
 
-async def _tell(service: Service, exchange: Exchange, record: ResponseRecord, first: int) -> None:
+async def _tell(service: Service, exchange: Exchange, first: int) -> None:
     """The events from ``first`` on, which are those of any other time."""
-    if record.kept is None:
+    responses, response_id, owner = service.state.responses, _id(exchange), service.owner(exchange)
+    head, data = await responses.part(response_id, owner, KEPT)
+    if not head.in_background:
         raise RequestError(
             "only a response of background: true can be streamed again: leave out stream",
             param="stream",
             code="not_in_background",
         )
-    kept = decode(record.kept)
-    telling = service.state.responses.live.get(kept.envelope.id)
+    kept = decode(b"".join(data))
+    telling = responses.live.get(kept.envelope.id)
     model = service.check_model(kept.resolved.model)
     text, info = await model.open()
-    if telling is not None and not record.is_done:
+    if telling is not None and not head.is_done:
         grammar = ResponsesGrammar(kept.resolved, kept.envelope, text.tokenizer)
         return await exchange.send_stream(followed(telling, grammar, first), grammar)
-    if not record.is_done:
+    if not head.is_done:
         raise Unavailable("the server does not go on with this response yet: try again")
-    if record.events is None:
+    _, events = await responses.part(response_id, owner, EVENTS)
+    _, whole = await responses.part(response_id, owner, RESPONSE)
+    shown = msgspec.json.decode(b"".join(whole), type=_ResponseEnd)
+    if not events:
         raise RequestError(
-            f"the response is {record.shown()['status']}: leave out stream",
+            f"the response is {shown.status}: leave out stream",
             param="stream",
             code="response_ended",
             status=409,
         )
     kept.check(info)
-    completed = record.shown()["completed_at"]
-    envelope = Envelope(kept.envelope.id, kept.envelope.created, completed)
+    envelope = Envelope(kept.envelope.id, kept.envelope.created, shown.completed_at)
     run = AnswerRun(
         kept.resolved,
         ResponsesGrammar(kept.resolved, envelope, text.tokenizer),
         model,
         text.tokenizer,
         exchange,
-        log=await model.client.slices.run(read_log(record.events)),
+        log=await model.client.slices.run(read_log(events)),
     )
     await exchange.send_stream(after(run.batches(), first - 1), run.grammar)
+
+
+class _ResponseEnd(msgspec.Struct):
+    """What is read of a response; of the rest nothing is."""
+
+    status: str
+    completed_at: int | None = None

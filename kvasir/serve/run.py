@@ -28,7 +28,7 @@ OPENING_EVENTS = 64
 """Of those before the first token, sent at a time: about half a millisecond."""
 
 Batch = list[Parts]
-"""Events that come together; none when nothing came for SILENCE_SECONDS."""
+"""Events that come together; none when nothing came for a while."""
 
 
 class Outlet(Protocol):
@@ -127,7 +127,12 @@ class AnswerRun(msgspec.Struct, frozen=True):
             self.timeout,
             self.submitted,
         )
-        return Generation(*asked) if self.log is None else ContinuedGeneration(*asked, log=self.log)
+        if self.log is None:
+            found = Generation(*asked)
+        else:
+            found = ContinuedGeneration(*asked, log=self.log)
+        found.silence = self.resolved.silence
+        return found
 
     def _beams(self) -> BeamJob:
         model, job = self.model, self.resolved.job

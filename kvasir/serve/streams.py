@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenEvent
@@ -83,6 +84,8 @@ class EventStream:
         self._is_silent = False
         self._news = clock()
         """When something was last read."""
+        self.silence: float = SILENCE_SECONDS
+        """After which a read ends with nothing, while somebody listens."""
         self._timer: asyncio.TimerHandle | None = None
 
     def push(self, event: TokenEvent) -> bool:
@@ -144,9 +147,10 @@ class EventStream:
         self._wake()
 
     def listen(self) -> None:
-        """From now until ``hush`` a read ends with nothing after every SILENCE_SECONDS in which
+        """From now until ``hush`` a read ends with nothing after every ``silence`` in which
         nothing came."""
-        self._arm(SILENCE_SECONDS)
+        if self.silence != inf:
+            self._arm(self.silence)
 
     def hush(self) -> None:
         self._hear = None
@@ -158,9 +162,9 @@ class EventStream:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
-        left = self._news + SILENCE_SECONDS - self._clock()
+        left = self._news + self.silence - self._clock()
         if left <= 0:
-            self._news, left = self._clock(), SILENCE_SECONDS
+            self._news, left = self._clock(), self.silence
             self.nudge()
         self._arm(left)
 

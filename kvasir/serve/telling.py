@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
+from math import inf
 
 from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.serve.admission import most_for
@@ -59,8 +60,10 @@ class Telling:
             raise self._error
         return self.answer
 
-    async def follow(self, number: int) -> AsyncGenerator[list[Parts], None]:
-        """The events from ``number`` on; none after SILENCE_SECONDS without one. Raises what it
+    async def follow(
+        self, number: int, silence: float = SILENCE_SECONDS
+    ) -> AsyncGenerator[list[Parts], None]:
+        """The events from ``number`` on; none after ``silence`` seconds without one. Raises what it
         ended with."""
         while True:
             if found := self.events[number : number + AT_A_TIME]:
@@ -72,7 +75,7 @@ class Telling:
                 return
             else:
                 try:
-                    async with asyncio.timeout(SILENCE_SECONDS):
+                    async with asyncio.timeout(None if silence == inf else silence):
                         await self._news.wait()
                 except TimeoutError:
                     yield []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import json
 
-from kvasir.core.errors import CapacityError
+from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.grammar.constraint import Constraint
 from kvasir.grammar.errors import GrammarRefusal
 from kvasir.serve.fairlock import FairLock
@@ -27,6 +27,9 @@ MAX_WAITING = 64
 PATIENCE = 5
 """Seconds that one may be waited for, of each second of CPU time that it may take: the machine may
 have no more for it."""
+WAIT_SECONDS = 30.0
+"""For one that is asked for, its turn and the start of the process included; what is begun goes on,
+so that who asks again finds what came of it."""
 LOOK_SECONDS = 0.05
 """Between two looks at what it took."""
 SENT = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
@@ -89,8 +92,14 @@ class TrialCompiler:
             if self._lock.n_waiting(owner) >= MAX_WAITING:
                 raise CapacityError(f"{MAX_WAITING} grammars wait to be compiled: try again later")
             began = time.monotonic()
-            async with self._lock.taken(owner):
-                verdict = await self._next(grammar, n_ids)
+            try:
+                async with asyncio.timeout(WAIT_SECONDS), self._lock.taken(owner):
+                    verdict = await self._next(grammar, n_ids)
+            except TimeoutError:
+                raise GrammarUnjudged(
+                    f"the grammar was not judged within {WAIT_SECONDS:g} s, which is for the "
+                    "process that compiles grammars to start and for those before it: try again"
+                ) from None
             self._tried(time.monotonic() - began)
         else:
             verdict = self._verdicts[grammar.key]
@@ -123,8 +132,8 @@ class TrialCompiler:
             line, status = await self._ask(grammar, n_ids)
             if not line:  # it may have died before, of something else
                 line, status = await self._ask(grammar, n_ids)
-        except GrammarUnjudged as error:
-            return error
+        except KvasirError as error:  # the process did not start, or got no CPU time
+            return error if isinstance(error, GrammarUnjudged) else GrammarUnjudged(error.message)
         if not line and status in SENT:
             return GrammarUnjudged("the process that compiles grammars was killed: try again")
         verdict = json.decode(line, type=GrammarRefusal | None) if line else self._too_large()

@@ -32,10 +32,14 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Refuse keywords of a schema that look misspelled, instead of warning."""
 
 
+MAX_CHOICES = 128
+"""Of one prompt."""
+
+
 class SharedParams(DrawParams, frozen=True, kw_only=True):
     """What callers and clients of the server write in the same way."""
 
-    n: Annotated[int, Bounds(1, 128)] = 1
+    n: Annotated[int, Bounds(1, MAX_CHOICES)] = 1
     samplers: list[str] | None = None
     """Order of the stages, of ``SAMPLERS``; those left out do nothing. None: all, as there."""
     allowed_token_ids: list[int] | None = None
@@ -74,7 +78,7 @@ class SamplingParams(SharedParams, frozen=True, kw_only=True, forbid_unknown_fie
     Holds whatever the caller wrote: ``validation.params`` checks every bound.
     """
 
-    best_of: Annotated[int | None, Bounds(1, 128)] = None
+    best_of: Annotated[int | None, Bounds(1, MAX_CHOICES)] = None
     """Choices that are computed; of these the ``n`` of largest log probability are the answer."""
     logit_bias: dict[int, float] | None = None
     max_tokens: int | None = 16

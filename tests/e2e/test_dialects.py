@@ -104,6 +104,7 @@ def test_peers_say_the_same(toy: Server) -> None:
     assert "".join(token["token"]["text"] for token in tokens) == text
     assert tokens[-1]["generated_text"] == text
     assert toy.post("/invocations", body).json()["choices"][0]["text"] == text
+    assert toy.post("/vertex", {"instances": [tgi]}).json() == {"predictions": [text]}
     path = f"/v2/models/{toy.model}"
     generate = {"text_input": "hi", "parameters": {"max_tokens": 8, **GREEDY}}
     assert toy.post(f"{path}/generate", generate).json()["text_output"] == text

@@ -48,6 +48,7 @@ ASKED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/v2/models/{model}/generate_stream", {"text_input": "a text"}),
     ("/invocations", {"messages": TALK, "max_tokens": 4}),
     ("/invocations", {"inputs": "a text"}),
+    ("/vertex", {"instances": [{"inputs": "a text"}]}),
     ("/v1/embeddings", {"input": "a"}),
     ("/v1/embeddings", {"input": ["a", "b"], "encoding_format": "base64"}),
     ("/pooling", {"input": "a"}),
@@ -129,7 +130,19 @@ def test_every_body_is_asked() -> None:
     assert posts - state - {path for path, _ in ASKED} == {
         "/v1/responses/{response_id}/cancel",
         "/v1/chat/completions/control",  # of an answer that is on its way: test_thinking.py
+        *("/open_session", "/close_session"),  # below
     }
+
+
+def test_sessions(toy: Server, documented: Documented) -> None:
+    def ask(path: str, body: dict[str, Any]) -> Any:
+        reply = toy.http.post(toy.url + path, json=body)
+        documented.check("POST", path, reply)
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    name = ask("/open_session", {"capacity_of_str_len": 10})
+    assert ask("/close_session", {"session_id": name})["closed"]
 
 
 def test_what_is_looked_at(toy: Server, documented: Documented) -> None:

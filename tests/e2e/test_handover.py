@@ -93,6 +93,24 @@ def test_a_successor_takes_the_sockets_and_nobody_is_refused(tmp_path: Path) -> 
         assert not load.failures
 
 
+def test_a_connection_that_asks_for_nothing_keeps_no_server(tmp_path: Path) -> None:
+    """With one it would be there for all of its ``--shutdown-timeout``."""
+    folder = write_toy_model(tmp_path / "toy", {})
+    options: dict[str, Any] = {"handover": str(tmp_path / "handover"), "shutdown_timeout": 600}
+    with ExitStack() as stack:
+        old = stack.enter_context(running_server(folder, **options))
+        kept = httpx.Client(base_url=old.url, trust_env=False, timeout=PATIENCE)
+        stack.enter_context(kept)
+        assert kept.get("/health").status_code == 200
+        silent = stack.enter_context(socket.create_connection(("127.0.0.1", old.port)))
+        new = stack.enter_context(running_server(folder, **options))
+        assert old.process.wait(PATIENCE) == 0
+        silent.settimeout(PATIENCE)
+        assert silent.recv(1) == b""
+        assert kept.get("/health").status_code == 200, "it connects again"
+        assert new.process.poll() is None
+
+
 def test_a_successor_that_fails_is_forgotten(tmp_path: Path) -> None:
     folder = write_toy_model(tmp_path / "toy", {})
     path = str(tmp_path / "handover")

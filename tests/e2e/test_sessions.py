@@ -95,3 +95,29 @@ def test_what_a_session_left_is_kept_for_its_time(server: StartServer) -> None:
             n_cached = cached_tokens(second)
             n_wanted = first["usage"]["prompt_tokens"] if is_kept else 0
             assert n_wanted <= n_cached < n_wanted + 4 * BLOCK, fields
+
+
+def test_a_session_that_is_closed_keeps_nothing(server: StartServer) -> None:
+    """What it held may be evicted at once; one that is open is kept for its time."""
+
+    def post(path: str, body: dict[str, Any]) -> Any:
+        return running.http.post(running.url + path, json=body)
+
+    with server(faults={"n_blocks": 64}) as running:
+        for closes in (False, True):
+            opened = post("/open_session", {"capacity_of_str_len": 2000})
+            name = opened.json()
+            assert opened.status_code == 200 and isinstance(name, str)
+            first = turn(running, TALK, session_id=name, cache_salt=name)
+            if closes:
+                closed = post("/close_session", {"session_id": name})
+                assert closed.json() == {"session_id": name, "closed": True}
+                again = post("/close_session", {"session_id": name})
+                assert (again.status_code, again.json()["error"]["code"]) == (404, "not_found")
+            else:
+                long = [{"role": "user", "content": "x" * 2001}]
+                refused = running.post(CHAT, {"messages": long, "session_id": name})
+                assert refused.json()["error"]["code"] == "session_too_long"
+            flood(running)
+            second = turn(running, next_turn(TALK, first), session_id=name, cache_salt=name)
+            assert (cached_tokens(second) > 0) is not closes

@@ -264,7 +264,7 @@ def test_one_that_cannot_be_read_holds_no_other_up(server: StartServer, tmp_path
         running.process.kill()
         running.process.wait(PATIENCE)
     with closing(sqlite3.connect(state / "state.db")) as db, db:
-        db.execute("UPDATE entries SET value = '{}' WHERE id = ?", ids[:1])
+        db.execute("UPDATE entries SET value = '[]' WHERE id = ?", ids[:1])
         columns = "(id, kind, owner, label, created, n_bytes, value)"
         db.execute(
             f"INSERT INTO entries {columns} VALUES ('batch-x', 'batch', '', '', 0, 2, '{{}}')"

@@ -63,6 +63,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v2/models/{model}/infer": {"inputs": [TENSOR], "model": "m", "parameters": {"n": 1}},
     "/v2/models/{model}/generate": {"text_input": "hi", "model": "m", "parameters": {"top_k": 1}},
     "/invocations": {"inputs": "hi", "parameters": {"temperature": 0.5}},
+    "/vertex": {"instances": [{"inputs": "hi"}], "parameters": {"temperature": 0.5}},
 }
 
 

@@ -23,10 +23,11 @@ from tests.documented import Documented, events_in
 from tests.e2e.toy_model import END
 from tests.event_grammars import Story
 from tests.fake_run import heard, joined, resolved_of, run_of, toy_text
-from tests.forms import n_of
+from tests.forms import asked_of
 
-EXAMPLES = n_of(100, 300)
-"""For each dialect; ``make explore`` tries others."""
+EXAMPLES = asked_of("STREAMS", 100, 300)
+"""For each dialect; ``make explore`` tries others, and STREAMS says how many."""
+FEW = 2 * EXAMPLES // 5
 TALK = [{"role": "user", "content": "hi"}]
 CASES: dict[str, tuple[dict[str, Any], Callable[[Sequence[bytes], Story], None]]] = {
     "chat": ({"messages": TALK}, event_grammars.check_chat),
@@ -111,7 +112,7 @@ def test_events_keep_to_their_grammar(
 
 
 @NAMES
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=FEW, deadline=None)
 @given(case=streams(), number=st.integers(-1, 12))
 def test_equal_requests_have_equal_events_from_any_number_on(
     name: str,
@@ -132,7 +133,7 @@ def test_equal_requests_have_equal_events_from_any_number_on(
 
 
 @NAMES
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=FEW, deadline=None)
 @given(case=streams(), n=st.integers(1, 3))
 def test_who_leaves_gives_everything_back(
     name: str,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kvasir.core.errors import CapacityError
-from kvasir.serve.state.chats import MAX_OPEN, ChatRecord, Chats
+from kvasir.serve.state.chats import MAX_OPEN, Chats
 from kvasir.serve.state.conversations import Conversations
 from kvasir.serve.state.entries import Quota
 from kvasir.serve.state.responses import Cancelled, ResponseRecord, Responses
@@ -51,13 +51,12 @@ def test_answers_that_one_waits_for_leave_room_for_others() -> None:
         chats = Chats(store, 1)
         for live in (responses.live, chats.live):
             live |= {str(i): Telling(OWNER) for i in range(MAX_OPEN)}
-        chat = ChatRecord(messages=(), kept=b"kept")
         with pytest.raises(CapacityError, match="1000 responses wait in the background"):
             await responses.add(NAME, OWNER, "m", RECORD)
         with pytest.raises(CapacityError, match="1000 stored chats are computed"):
-            await chats.add("chat", OWNER, "m", chat, {})
+            await chats.add("chat", OWNER, "m", (), b"kept", {})
         await responses.add(NAME, b"another", "m", RECORD)
-        await chats.add("chat", b"another", "m", chat, {})
+        await chats.add("chat", b"another", "m", (), b"kept", {})
 
     asyncio.run(add())
     store.close()

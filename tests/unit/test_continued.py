@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec import structs
 from msgspec.structs import force_setattr
@@ -16,7 +15,7 @@ from kvasir.core.request import EngineRequest
 from kvasir.core.tiles import Media
 from kvasir.grammar.thinking import Limited, ThinkingLimit, limit_in
 from kvasir.serve.client import Size
-from kvasir.serve.continued import RunLog, read_log, singles
+from kvasir.serve.continued import RunLog, log_pieces, read_log, singles
 from kvasir.serve.dialects.table import GENERATES
 from kvasir.serve.numbered import Numbered
 from kvasir.serve.resolved import Resolved
@@ -46,6 +45,11 @@ class Resuming(Client):
         super().__init__(events)
         self.requests: list[EngineRequest] = []
         self.size = Size(0, 0, 0)
+        self.ended: list[int] = []
+
+    def end_thinking(self, ids: Iterable[int]) -> int:
+        self.ended += ids
+        return len(self.ended)
 
     def admit(self, size: Size) -> None:
         self.size = size
@@ -197,10 +201,27 @@ def test_reasoning_that_was_ended_stays_ended(text: TextModel) -> None:
     assert request.emitted == tuple(b"ab") and found and found.thinking.closes_at == 2
 
 
+@pytest.mark.parametrize("n_known", [0, 2])
+def test_reasoning_that_was_to_end_is_asked_to_end_again(text: TextModel, n_known: int) -> None:
+    """Of choices that go on, whether or not something was kept of them."""
+    asked = resolved(text, prompt="a", n=2)
+    known = [said(1, "", "length"), said(0, "x")][:n_known]
+    run, client = resumed(asked, text, known, [said(0, "a", "length"), said(1, "b", "length")])
+    force_setattr(run, "log", RunLog(known, ends=frozenset({0, 1})))
+
+    async def opened() -> None:
+        async with run._generation():
+            return
+
+    asyncio.run(opened())
+    first = 40 if known else 0
+    assert client.ended == ([first] if known else [first, first + 1])
+
+
 def test_others_have_turns_while_what_is_known_is_told(text: TextModel) -> None:
     asked = resolved(text, stream=True, prompt="a", n=1, max_tokens=2000)
     every = [said(0, "x") for _ in range(2000)] + [said(0, "", "length")]
-    events = msgspec.msgpack.encode(every)
+    pieces = list(log_pieces(every))
     n_turns: list[int] = []
 
     async def count_turns() -> None:
@@ -218,7 +239,7 @@ def test_others_have_turns_while_what_is_known_is_told(text: TextModel) -> None:
             n_turns.append(0)
         counting.cancel()
 
-    log = at_once(read_log(events))
+    log = at_once(read_log(pieces))
     assert log == RunLog(every)
     asyncio.run(skipped(log))
     assert n_turns[0] >= 2 * len(every) // READ_EVENTS

@@ -15,7 +15,7 @@ from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import RequestError
 from kvasir.serve import query
 from kvasir.serve.bodies import BodyBudget
-from kvasir.serve.connections import Connections, Patience, Place
+from kvasir.serve.connections import IDLE_SECONDS, Connections, Patience, Place
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.http_limits import RESERVE
 from kvasir.serve.logs import LineFormatter
@@ -80,6 +80,29 @@ def test_with_all_at_work_newcomers_stand_in_the_reserve() -> None:
     table.leave(workers[0])
     table.enter(free := Place(lambda: None))
     assert not free.is_reserve
+
+
+def test_who_asks_for_nothing_is_closed_after_a_while() -> None:
+    closed: list[str] = []
+    now = 100.0
+    table = Connections(4, lambda: now)
+    places = {}
+    for name in ("idle", "silent", "working", "asking"):
+        places[name] = Place(lambda name=name: closed.append(name))  # type: ignore[misc]
+        table.enter(places[name])
+    table.work(places["working"])
+    table.wait(places["idle"], Patience.IDLE)
+    now += IDLE_SECONDS / 2
+    table.work(places["asking"])
+    table.wait(places["asking"], Patience.IDLE)
+    table.close_idle()
+    assert not closed
+    now += IDLE_SECONDS / 2
+    table.close_idle()
+    assert (sorted(closed), len(table)) == (["idle", "silent"], 2)
+    now += IDLE_SECONDS
+    table.close_idle()
+    assert (closed[2:], len(table)) == (["asking"], 1)
 
 
 # Warnings and queries

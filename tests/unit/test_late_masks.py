@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 from msgspec.structs import replace as with_fields
 
+from kvasir.core.messages import TokenEvent
 from kvasir.engine import masking
 from kvasir.engine.engine import Engine
 from kvasir.engine.looks import Crew, Look, needs_help
@@ -172,3 +173,31 @@ def test_late_masks_change_no_answer(variant: Variant, monkeypatch: pytest.Monke
     changed = replace(variant, late_masks=True)
     assert run(FakeExecutor, REQUESTS, SIZES, changed, expected).answers == expected
     assert late > 2
+
+
+@overlaps
+@pytest.mark.parametrize("drafts", [False, True], ids=["no drafts", "drafts"])
+def test_who_is_late_every_time_goes_on(
+    overlap: bool, drafts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine where no thread ever gets its turn in time: each mask is there when its step has
+    ended, and the next step takes it."""
+    monkeypatch.setattr(masking, "MAX_SECONDS", 60.0)
+
+    def after_the_step(self: Crew, looks: Sequence[Look], seconds: float) -> None:
+        threading.Timer(0.002, lambda: [look.run() for look in looks]).start()
+
+    asked = [request(1), request(2, "6:5!")]
+    alone = answers(engine(Ring(VOCAB)), *asked)
+    monkeypatch.setattr(Crew, "do", after_the_step)
+    guessed = {i: tokens(events) for i, events in alone.items()}
+    made = engine(Ring(VOCAB), overlap=overlap, drafts=guessed if drafts else None)
+    made.submit(asked)
+    found: dict[int, list[TokenEvent]] = {one.id: [] for one in asked}
+    for _ in range(5000):
+        for event in made.step().events:
+            found[event.id].append(event)
+        if not made.has_work:
+            break
+    assert {i: tokens(events) for i, events in found.items()} == guessed
+    made.close()

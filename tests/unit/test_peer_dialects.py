@@ -1,9 +1,11 @@
-"""The dialects of llama-server, TGI, KServe and SageMaker: what is read, and events in bytes."""
+"""The dialects of llama-server, TGI, KServe, SageMaker and Vertex AI: what is read, and events in
+bytes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 from typing import Any
 
 import pytest
@@ -16,9 +18,11 @@ from kvasir.serve.dialects.kserve import KSERVE_GENERATE, KSERVE_INFER, KSERVE_S
 from kvasir.serve.dialects.llama_server import LLAMA_COMPLETION, LLAMA_INFILL
 from kvasir.serve.dialects.sagemaker import INVOCATIONS
 from kvasir.serve.dialects.tgi import TGI, TGI_STREAM
+from kvasir.serve.dialects.vertex import VERTEX
 from kvasir.serve.pieces import FileMarker, Mixed, spelled
-from kvasir.serve.streams import EngineDown
+from kvasir.serve.streams import SILENCE_SECONDS, EngineDown
 from kvasir.serve.text import TextModel
+from kvasir.validation.seeds import choice_seed
 from tests.fake_run import heard, joined, resolved_of, run_of, said, toy_text
 
 
@@ -274,3 +278,83 @@ def test_invocations_are_what_their_bodies_are() -> None:
     for body in ({}, {"prompt": "a", "inputs": "b"}):
         with pytest.raises(RequestError, match="send one of messages, prompt, inputs"):
             INVOCATIONS.read(body, strict=True)
+
+
+def test_vertex_predicts(text: TextModel) -> None:
+    body = {"instances": [{"inputs": "hi"}, {"inputs": "ho"}], "parameters": {"max_new_tokens": 2}}
+    events = (said(1, "cd", "length"), said(0, "ab", "length"))
+    assert whole(text, VERTEX, body, *events) == {"predictions": ["ab", "cd"]}
+    asked = VERTEX.read(body, strict=True)
+    assert (asked.prompts, asked.params.max_tokens) == (("hi", "ho"), 2)
+    more = {"instances": [{"inputs": "hi", "parameters": {"temperature": 0.5}}]}
+    assert VERTEX.read(more, strict=True).params.temperature == 0.5
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "instances"),
+        ({"instances": []}, "instances"),
+        ({"instances": [{"inputs": 5}]}, "instances[0].inputs"),
+        ({"instances": [{"inputs": "a", "odd": 1}]}, "instances[0].odd"),
+        ({"instances": [{"messages": []}]}, "instances[0].messages"),
+        ({"instances": [{"inputs": "a"}], "parameters": {"details": True}}, "parameters.details"),
+        (
+            {"instances": [{"inputs": "a", "parameters": {"watermark": True}}]},
+            "parameters.watermark",
+        ),
+        (
+            {"instances": [{"inputs": "a"}, {"inputs": "b", "parameters": {"seed": 1}}]},
+            "instances",
+        ),
+    ],
+)
+def test_what_vertex_refuses(body: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        VERTEX.read(body, strict=True)
+    assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_tgi_tells_the_likeliest_of_several(text: TextModel) -> None:
+    parameters = {"best_of": 3, "details": True, "do_sample": True, "seed": 7}
+    body = {"inputs": "hi", "parameters": parameters}
+    events = [
+        TokenEvent(i, tokens=(65 + i,), logprobs=(TokenLogprob(65 + i, value),), finish="length")
+        for i, value in enumerate((-3.0, -1.0, -2.0))
+    ]
+    answer = whole(text, TGI, body, *events)
+    details = answer["details"]
+    assert (answer["generated_text"], [x["id"] for x in details["tokens"]]) == ("B", [66])
+    assert (details["generated_tokens"], details["seed"]) == (1, choice_seed(7, 1))
+    with pytest.raises(RequestError) as caught:
+        TGI_STREAM.read(body, strict=True)
+    assert caught.value.param == "parameters.best_of"
+
+
+def test_a_name_of_sglang(text: TextModel) -> None:
+    body = {"model": "m", "prompt": "a"}
+    notes = COMPLETIONS.read({**body, "rid": "mine"}, strict=True).show["notes"]
+    assert notes == {"request_id": "mine"}
+    assert COMPLETIONS.read({**body, "rid": "a", "request_id": "a"}, strict=True)
+    for wrong in ({"rid": "a", "request_id": "b"}, {"rid": ["a"]}, {"rid": ""}):
+        with pytest.raises(RequestError):
+            COMPLETIONS.read({**body, **wrong}, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("interval", "silence"), [(None, SILENCE_SECONDS), (3, 3), (3600, 3600), (-1, math.inf)]
+)
+def test_how_long_a_stream_is_silent(text: TextModel, interval: int | None, silence: float) -> None:
+    for dialect, body in (
+        (COMPLETIONS, {"model": "m", "prompt": "a"}),
+        (LLAMA_COMPLETION, {"prompt": "a"}),
+    ):
+        asked = {**body, "stream": True, "sse_ping_interval": interval}
+        assert resolved_of(dialect, asked, text).silence == silence
+
+
+@pytest.mark.parametrize("interval", [0, -2, 3601, 1.5])
+def test_bad_intervals(interval: float) -> None:
+    with pytest.raises(RequestError) as caught:
+        LLAMA_COMPLETION.read({"prompt": "a", "sse_ping_interval": interval}, strict=True)
+    assert caught.value.param == "sse_ping_interval"

@@ -12,7 +12,7 @@ from kvasir.core.errors import CapacityError, RequestError
 from kvasir.serve.dialects.table import GENERATES
 from kvasir.serve.exchange import ClientGone
 from kvasir.serve.protocol.sampling import SESSION_SECONDS
-from kvasir.serve.sessions import MAX_WAITING, Sessions
+from kvasir.serve.sessions import IDLE_SECONDS, MAX_OPEN, MAX_RAN, MAX_WAITING, Ran, Sessions
 
 TEXT: dict[str, Any] = {"model": "toy", "prompt": "x"}
 
@@ -133,3 +133,40 @@ def test_where_it_has_no_meaning_it_is_refused(path: str, body: dict[str, Any], 
     with pytest.raises(RequestError) as caught:
         GENERATES[path].read(body, strict=True)
     assert caught.value.param == param
+
+
+def test_sessions_are_opened_and_closed() -> None:
+    now = 0.0
+    sessions = Sessions(lambda: now)
+    name = sessions.open(b"k", "", 10)
+    assert name.startswith("session-")
+    assert sessions.open(b"k", "mine", 10) == "mine"
+    with pytest.raises(RequestError) as caught:
+        sessions.open(b"k", "mine", 10)
+    assert (caught.value.status, caught.value.code) == (409, "session_exists")
+    assert sessions.open(b"another", "mine", 5) == "mine"
+    sessions.check(b"k", "mine", 10)
+    sessions.check(b"k", "never opened", 10**9)
+    with pytest.raises(RequestError, match="11 characters, the session was opened for 10"):
+        sessions.check(b"k", "mine", 11)
+    for i in range(MAX_RAN + 2):
+        sessions.ran(b"k", "mine", Ran("m", range(i, i + 1)))
+    ran = sessions.close(b"k", "mine")
+    assert (len(ran), ran[0].ids, ran[-1].ids) == (MAX_RAN, range(2, 3), range(65, 66))
+    with pytest.raises(RequestError) as caught:
+        sessions.close(b"k", "mine")
+    assert caught.value.status == 404
+    now = IDLE_SECONDS + 1
+    sessions.check(b"another", "mine", 5)
+    assert sessions.open(b"k", name, 10) == name, "nobody used it"
+    assert sessions.close(b"another", "mine") == ()
+
+
+def test_who_opens_all_keeps_nobody_out() -> None:
+    sessions = Sessions()
+    for _ in range(MAX_OPEN):
+        sessions.open(b"k", "", 1)
+    with pytest.raises(CapacityError) as caught:
+        sessions.open(b"k", "", 1)
+    assert caught.value.code == "too_many_sessions"
+    assert sessions.open(b"another", "mine", 1) == "mine"

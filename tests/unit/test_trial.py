@@ -129,6 +129,39 @@ def test_what_befalls_the_compiler_is_no_verdict(
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
+def test_nobody_waits_for_as_long_as_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was begun goes on, and is there for who asks again."""
+    model = write_toy_model(tmp_path)
+    n_ids = load_tokenizer(open_model(str(model))).vocab_size
+    good, other = choice_grammar(["good"]), choice_grammar(["other"])
+
+    async def run() -> None:
+        compiler = TrialCompiler(model, seconds=30, megabytes=256)
+        try:
+            await compiler.check(choice_grammar(["loaded"]), n_ids)
+            process = compiler._worker._process
+            assert process is not None
+            os.kill(process.pid, signal.SIGSTOP)
+            monkeypatch.setattr(trial, "WAIT_SECONDS", 0.2)
+            for grammar in (good, other):
+                with pytest.raises(GrammarUnjudged, match=r"within 0\.2 s"):
+                    await compiler.check(grammar, n_ids)
+            os.kill(process.pid, signal.SIGCONT)
+            monkeypatch.setattr(trial, "WAIT_SECONDS", 30.0)
+            await compiler.check(good, n_ids)
+            await compiler.check(other, n_ids)
+            assert compiler._worker._process is process
+        finally:
+            process = compiler._worker._process
+            compiler.close()
+            if process is not None:
+                await process.wait()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
 def test_owners_take_turns() -> None:
     """Whoever brings a thousand waits for them; another waits for one of them."""
 

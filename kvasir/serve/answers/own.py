@@ -19,6 +19,11 @@ class Controlled(TypedDict):
     success: Literal[True]
 
 
+class Closed(TypedDict):
+    session_id: str
+    closed: Literal[True]
+
+
 class Routes(TypedDict):
     server: Literal["kvasir"]
     version: str

@@ -102,6 +102,11 @@ class TgiAnswer(TypedDict):
     warnings: NotRequired[list[str]]
 
 
+class VertexAnswer(TypedDict):
+    predictions: list[str]
+    warnings: NotRequired[list[str]]
+
+
 class TgiInfo(TypedDict):
     model_id: str
     model_sha: str

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Generator
 from pathlib import Path
 
+from kvasir.core.errors import CapacityError
 from kvasir.serve.batch.line import InvalidLine, LineReader
 from kvasir.serve.service import Service
 from kvasir.serve.state import lines
@@ -32,6 +33,7 @@ class InputCheck:
         self._reader = LineReader(service, batch.endpoint, owner)
         self._stopped = stopped
         self._store = service.state.store
+        self._has_room = True
 
     @property
     def model(self) -> str | None:
@@ -56,7 +58,7 @@ class InputCheck:
     @property
     def _is_over(self) -> bool:
         has_too_many = self._n_lines > MAX_LINES or len(self.errors) >= MAX_ERRORS
-        return has_too_many or self._stopped.is_set()
+        return has_too_many or self._stopped.is_set() or not self._has_room
 
     async def _read(self, number: int, data: bytes) -> BatchLine | None:
         if self._is_over:
@@ -75,8 +77,14 @@ class InputCheck:
 
     async def _add(self, read: list[BatchLine | None]) -> None:
         batch_id, found = self._batch.id, [line for line in read if line is not None]
-        if not self.errors:
-            await self._store.run(lambda db: lines.add(db, batch_id, found))
+        if self.errors or not found:
+            return
+        store, quota = self._store, self._store.quota
+        try:
+            await store.forget(await store.run(lambda db: lines.add(db, batch_id, found, quota)))
+        except CapacityError as error:
+            self.errors = [LineError(error.code, error.message, None, found[0].number)]
+            self._has_room = False
 
 
 def read_lines(path: Path, limit: int) -> Generator[list[tuple[int, bytes]], None, None]:

@@ -23,6 +23,7 @@ from kvasir.serve.logprobs import FLOOR
 from kvasir.serve.parts import Parts
 from kvasir.serve.pieces import FileMarker, Mixed
 from kvasir.serve.protocol.drawing import drawing_of, names_at, with_drawing
+from kvasir.serve.protocol.notes import ping_of
 from kvasir.serve.protocol.parse import Allowed, parse_request
 from kvasir.serve.protocol.sampling import seed_or_any
 from kvasir.serve.resolved import Envelope, Json, Resolved
@@ -68,6 +69,7 @@ class LlamaRequest(msgspec.Struct, frozen=True, kw_only=True):
     json_schema: dict[str, Any] | None = None
     cache_prompt: bool = True
     """Else nothing cached is used, and nobody uses what this one leaves."""
+    sse_ping_interval: int | None = None
 
 
 class LlamaCompletion(LlamaRequest, frozen=True, kw_only=True):
@@ -177,6 +179,7 @@ def _asked(request: LlamaRequest, dialect: str, warnings: tuple[str, ...], promp
         ),
         salt="" if request.cache_prompt else token_hex(SALT_BYTES),
         stream=request.stream,
+        ping=ping_of(request.sse_ping_interval),
         warnings=warnings,
         show=msgspec.to_builtins(LlamaShow(request.return_tokens)),
     )

@@ -15,6 +15,7 @@ from kvasir.serve.dialects.spoken import finish_of
 from kvasir.serve.errors import describe_error
 from kvasir.serve.parts import HOLE, Parts, filled, listed
 from kvasir.serve.protocol.choices import ChoiceFields, notes_of
+from kvasir.serve.protocol.notes import ping_of
 from kvasir.serve.protocol.sampling import StreamOptions, standing_of
 from kvasir.serve.resolved import Envelope, Json, Resolved
 from kvasir.serve.slices import Work
@@ -82,6 +83,7 @@ def asked_of(
         early_stopping=request.early_stopping,
         stream=request.stream,
         stream_interval=request.stream_interval,
+        ping=ping_of(request.sse_ping_interval),
         warnings=warnings,
         show=msgspec.to_builtins(show),
     )

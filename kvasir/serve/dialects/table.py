@@ -13,6 +13,7 @@ from kvasir.serve.dialects.ollama import OLLAMA_CHAT, OLLAMA_GENERATE
 from kvasir.serve.dialects.responses import RESPONSES
 from kvasir.serve.dialects.sagemaker import INVOCATIONS
 from kvasir.serve.dialects.tgi import TGI, TGI_STREAM
+from kvasir.serve.dialects.vertex import VERTEX
 
 GENERATES: dict[str, Dialect] = {
     "/v1/completions": COMPLETIONS,
@@ -29,6 +30,7 @@ GENERATES: dict[str, Dialect] = {
     "/v2/models/{model}/generate": KSERVE_GENERATE,
     "/v2/models/{model}/generate_stream": KSERVE_STREAM,
     "/invocations": INVOCATIONS,
+    "/vertex": VERTEX,
     **vectors.DIALECTS,
     **ollama_embed.DIALECTS,
     **rank.DIALECTS,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kvasir.core.errors import KvasirError
+from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenLogprob
 from kvasir.serve import sse
 from kvasir.serve.answer import Dialect, Tally, Whole
@@ -28,11 +28,12 @@ from kvasir.text.choice import Delta
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.validation.names import Names
 from kvasir.validation.sampling import SamplingParams
+from kvasir.validation.seeds import choice_seed
 
 NAME = "tgi"
 FINISHES = {"length": "length", "stop": "eos_token"}
 NAMES = {
-    **{name: name for name in ("temperature", "seed", "stop")},
+    **{name: name for name in ("temperature", "seed", "stop", "best_of")},
     **names_at("tgi"),
     "truncate_prompt_tokens": "truncate",
 }
@@ -47,6 +48,8 @@ class TgiParameters(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     stop: list[str] | None = None
     max_new_tokens: int = 100
+    best_of: int | None = None
+    """So many are computed, and the likeliest is the answer."""
     return_full_text: bool = False
     details: bool = False
     top_n_tokens: int = 0
@@ -63,7 +66,6 @@ class TgiRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 UNSUPPORTED: Allowed = {
     "adapter_id": (),
-    "best_of": (1,),
     "decoder_input_details": (False,),
     "watermark": (False,),
 }
@@ -81,6 +83,8 @@ def read(body: Json, *, strict: bool) -> Asked:
     with nested("parameters"):
         sent, notes = parse_request(TgiParameters, request.parameters, UNSUPPORTED, strict=strict)
     is_greedy = not sent.do_sample and sent.temperature is None
+    if request.stream and (sent.best_of or 1) != 1:
+        raise RequestError("best_of does not go together with stream", param="parameters.best_of")
     grammar = None if sent.grammar is None else tgi_grammar(sent.grammar, "parameters.grammar")
     needs_logprobs = request.stream or sent.details
     show = TgiShow(request.inputs if sent.return_full_text else "", sent.details)
@@ -92,6 +96,7 @@ def read(body: Json, *, strict: bool) -> Asked:
             **drawing_of(sent, "tgi"),
             seed=sent.seed,
             stop=sent.stop,
+            best_of=sent.best_of,
             max_tokens=sent.max_new_tokens,
             logprobs=sent.top_n_tokens if needs_logprobs else None,
             structured_outputs=grammar,
@@ -124,15 +129,17 @@ class TgiGrammar(SingleGrammar):
         super().__init__(resolved, envelope, tokenizer)
         self.has_logprobs = bool(resolved.job.params.logprobs)
         self._show = msgspec.convert(resolved.show, TgiShow)
-        self._tokens: list[Json] = []
+        self._tokens: dict[int, list[Json]] = {}
+        """By choice."""
         self._number = 0
         self._held: Parts = []
         """The newest event, which the end of the text may belong to."""
 
     def read(self, delta: Delta) -> Work[None]:
         if self._show.details and not self._resolved.stream:
+            found = self._tokens.setdefault(delta.index, [])
             for item in delta.logprobs:
-                self._tokens.append(self._token(item, _text(self._tokenizer, item.token)))
+                found.append(self._token(item, _text(self._tokenizer, item.token)))
                 yield
 
     def events(self, delta: Delta, tally: Tally) -> list[Parts]:
@@ -166,7 +173,7 @@ class TgiGrammar(SingleGrammar):
         (choice,) = choices
         found: Json = {"generated_text": self._show.before + choice.text}
         if self._show.details:
-            more = {"prefill": [], "tokens": self._tokens}
+            more = {"prefill": [], "tokens": self._tokens.get(choice.index, [])}
             found["details"] = {**self._details(choice, tally), **more}
         if self._resolved.warnings:
             found["warnings"] = self._resolved.warnings
@@ -176,9 +183,9 @@ class TgiGrammar(SingleGrammar):
         has_word = choice.stop_reason is not None
         return {
             "finish_reason": "stop_sequence" if has_word else FINISHES[str(choice.finish)],
-            "generated_tokens": tally.n_output,
+            "generated_tokens": len(choice.tokens),
             "input_length": tally.n_prompt,
-            "seed": self._resolved.job.resolved[0].seed,
+            "seed": choice_seed(self._resolved.job.resolved[0].seed, choice.index),
         }
 
     def _top(self, item: TokenLogprob) -> list[Json]:

@@ -25,6 +25,10 @@ class ChoiceFields(SamplingFields, frozen=True, kw_only=True):
     """Given back with the answer."""
     request_id: str | None = None
     """The client's own name for the request: given back, and no more."""
+    rid: str | None = None
+    """SGLang's name for it."""
+    sse_ping_interval: int | None = None
+    """llama-server's: seconds of silence after which a stream gets a comment; -1: it never does."""
 
 
 def notes_of(fields: ChoiceFields) -> dict[str, Any]:
@@ -33,9 +37,12 @@ def notes_of(fields: ChoiceFields) -> dict[str, Any]:
     if fields.metadata is not None:
         check_metadata(fields.metadata)
         notes["metadata"] = fields.metadata
-    if fields.request_id is not None:
-        check_request_id(fields.request_id)
-        notes["request_id"] = fields.request_id
+    request_id = fields.request_id if fields.rid is None else fields.rid
+    if fields.request_id not in (None, request_id):
+        raise RequestError("request_id and rid differ: send one of them", param="rid")
+    if request_id is not None:
+        check_request_id(request_id)
+        notes["request_id"] = request_id
     return notes
 
 

@@ -10,6 +10,7 @@ MAX_METADATA = 16
 MAX_KEY, MAX_VALUE = 64, 512
 """Characters of metadata."""
 MAX_REQUEST_ID = 128
+MAX_PING = 3600
 
 
 def check_metadata(metadata: Mapping[str, str]) -> None:
@@ -36,3 +37,14 @@ def check_request_id(request_id: str) -> None:
             f"request_id must be 1 to {MAX_REQUEST_ID} printable characters of ASCII",
             param="request_id",
         )
+
+
+def ping_of(seconds: int | None) -> int:
+    """Of silence, after which a stream says that it lives; 0: as the server has it, -1: it never
+    does. Raises RequestError (400)."""
+    if seconds is None or seconds == -1 or 1 <= seconds <= MAX_PING:
+        return seconds or 0
+    raise RequestError(
+        f"sse_ping_interval must be 1 to {MAX_PING} seconds, or -1 for none",
+        param="sse_ping_interval",
+    )

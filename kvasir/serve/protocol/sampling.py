@@ -71,6 +71,8 @@ UNSUPPORTED_SAMPLING: dict[str, tuple[object, ...]] = {
     "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
     "request_id": (),
+    "rid": (),
+    "session_params": ({},),
     "metadata": ({},),
     "beam_search_diversity_rate": (0, 0.0),
     "logits_processors": ([],),

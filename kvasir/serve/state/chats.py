@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from secrets import token_hex
 
 import msgspec
 from msgspec import structs
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
-from kvasir.serve.resolved import Json
-from kvasir.serve.state import entries
-from kvasir.serve.state.entries import Entry, Page
+from kvasir.serve.continued import log_pieces
+from kvasir.serve.parts import Parts
+from kvasir.serve.state import entries, parts
+from kvasir.serve.state.entries import Entry, Gone, Page
 from kvasir.serve.state.files import DAY_SECONDS
 from kvasir.serve.state.kept import drop_progress
+from kvasir.serve.state.said import put_said, read_said, said_of
 from kvasir.serve.state.store import Store
 from kvasir.serve.telling import Telling, check_open
 from kvasir.tokenizer.messages import ChatMessage
 
 MAX_OPEN = 1_000
 """Stored chats that have not ended, of all keys."""
-NOTHING = msgspec.Raw(b"null")
+COMPLETION, KEPT, EVENTS = "completion", "kept", "events"
+"""Parts: JSON of the whole answer; ``Kept``; what the engine said, as ``log_pieces``."""
 
 
 class StillComputed(KvasirError):
@@ -40,20 +44,18 @@ class ChatDeleted(KvasirError):
 
 
 class ChatRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of one chat completion."""
+    """What is kept of one chat completion, beside its parts."""
 
-    messages: tuple[ChatMessage, ...]
-    """What was asked."""
-    kept: bytes
-    """``Kept``."""
-    completion: msgspec.Raw = NOTHING
-    """JSON of the whole answer; null before its end."""
-    events: bytes | None = None
-    """MessagePack of what the engine said of it; None before its end, and of a beam search."""
+    completion: str = COMPLETION
+    """The part that is the whole answer: of one whose metadata were changed another."""
+    n_bytes: int = 0
+    """Of the whole answer; 0 before its end."""
+    has_events: bool = False
+    """Whether they can be told again: not before its end, and not those of a beam search."""
 
     @property
     def is_done(self) -> bool:
-        return bytes(self.completion) != bytes(NOTHING)
+        return self.n_bytes > 0
 
 
 class Chats:
@@ -71,83 +73,121 @@ class Chats:
         chat_id: str,
         owner: bytes,
         model: str,
-        record: ChatRecord,
+        messages: Sequence[ChatMessage],
+        kept: bytes,
         metadata: Mapping[str, str],
     ) -> None:
         """One that is not done: it does not expire. The oldest answers give way to it. Raises
         CapacityError (429), StorageFull (507)."""
         store, now = self._store, int(self._store.clock())
+        value = msgspec.json.encode(ChatRecord())
+        said = said_of(messages)
 
         def add(db: sqlite3.Connection) -> None:
-            value = msgspec.json.encode(record)
-            entry = Entry(chat_id, "chat", owner, model, now, None, len(value), value)
+            size = len(value) + said.n_bytes + len(kept)
+            entry = Entry(chat_id, "chat", owner, model, now, None, size, value)
             entries.add(db, entry, store.quota)
             entries.describe(db, chat_id, metadata)
+            put_said(db, chat_id, said)
+            parts.put(db, chat_id, KEPT, parts.cut(kept))
 
         check_open(self.live.values(), owner, MAX_OPEN, "stored chats are computed")
         await store.run(add)
 
-    async def get(self, chat_id: str, owner: bytes) -> ChatRecord:
-        """Raises Gone (404)."""
+    async def part(
+        self, chat_id: str, owner: bytes, name: str | Callable[[ChatRecord], str]
+    ) -> tuple[ChatRecord, Parts]:
+        """With the record that it belongs to. Raises Gone (404)."""
         now = self._store.clock()
-        return await self._store.run(
-            lambda db: _record(entries.find(db, "chat", chat_id, owner, now))
-        )
 
-    async def page(self, owner: bytes, asked: Page) -> tuple[dict[str, bytes], bool]:
+        def find(db: sqlite3.Connection) -> ChatRecord:
+            return _record(entries.find(db, "chat", chat_id, owner, now))
+
+        return await parts.read(self._store, chat_id, name, find)
+
+    async def whole(self, chat_id: str, owner: bytes) -> Parts:
+        """JSON of the answer. Raises Gone (404), StillComputed (409)."""
+
+        record, found = await self.part(chat_id, owner, lambda record: record.completion)
+        if not record.is_done:
+            raise StillComputed("the chat is being computed: stream=true tells it as it comes")
+        return found
+
+    async def messages(
+        self, chat_id: str, owner: bytes, asked: Page
+    ) -> tuple[list[tuple[str, ChatMessage]], bool]:
+        """Those of a page that it answered, with their ids, and whether more follow. Raises Gone
+        (404)."""
+        now = self._store.clock()
+        await self._store.run(lambda db: entries.find(db, "chat", chat_id, owner, now))
+        return await read_said(self._store, chat_id, asked)
+
+    async def page(self, owner: bytes, asked: Page) -> tuple[dict[str, Parts], bool]:
         """JSON of those that are done, by their ids, and whether more follow. Raises Gone (404)."""
         now = self._store.clock()
-
-        def find(db: sqlite3.Connection) -> tuple[dict[str, bytes], bool]:
-            found, has_more = entries.page(db, "chat", owner, asked, now)
-            return {entry.id: bytes(_record(entry).completion) for entry in found}, has_more
-
-        return await self._store.run(find)
+        found, has_more = await self._store.run(
+            lambda db: entries.page(db, "chat", owner, asked, now)
+        )
+        told: dict[str, Parts] = {}
+        n_bytes = 0
+        for entry in found:
+            n_bytes += _record(entry).n_bytes
+            if told and n_bytes > entries.PAGE_BYTES:
+                return told, True
+            try:
+                told[entry.id] = await self.whole(entry.id, owner)
+            except Gone:  # meanwhile
+                continue
+        return told, has_more
 
     async def open(self) -> dict[str, bytes]:
         """Whose they are that have not ended, by their ids, the oldest first."""
         return await self._store.run(lambda db: entries.lasting(db, "chat"))
 
-    async def load(self, chat_id: str) -> ChatRecord | None:
-        """Whoever asks; None when it is gone."""
-        entry = await self._store.run(lambda db: entries.any_owner(db, chat_id))
-        return None if entry is None else _record(entry)
+    async def load(self, chat_id: str) -> tuple[ChatRecord, bytes] | None:
+        """With its ``Kept``, whoever asks; None when it is gone."""
+        find = entries.any_owner
+        entry, kept = await parts.read(self._store, chat_id, KEPT, lambda db: find(db, chat_id))
+        return None if entry is None else (_record(entry), b"".join(kept))
 
     async def finish(
         self, chat_id: str, completion: bytes, said: Sequence[TokenEvent] | None
     ) -> None:
         """``said``: all that the engine said, of one that can be told again."""
+        n_more = await parts.write(self._store, chat_id, COMPLETION, parts.cut(completion))
+        n_more += await parts.write(self._store, chat_id, EVENTS, log_pieces(said or ()))
 
         def change(db: sqlite3.Connection) -> None:
             entry = entries.any_owner(db, chat_id)
             if entry is None:
                 return
-            events = None if said is None else msgspec.msgpack.encode(said)
-            more = {"completion": msgspec.Raw(completion), "events": events}
-            value = msgspec.json.encode(structs.replace(_record(entry), **more))
             drop_progress(db, chat_id, 0)
+            record = ChatRecord(n_bytes=len(completion), has_events=said is not None)
             expires = int(self._store.clock()) + self._days * DAY_SECONDS
-            entries.replace(db, chat_id, value, len(value), expires)
+            _change(db, entry, record, n_more, expires)
 
         await self._store.run(change)
 
-    async def update(self, chat_id: str, owner: bytes, metadata: Mapping[str, str]) -> Json:
+    async def update(self, chat_id: str, owner: bytes, metadata: Mapping[str, str]) -> bytes:
         """The completion with ``metadata`` in the place of what it had. Raises Gone (404),
         StillComputed (409)."""
-        now = self._store.clock()
+        whole = await self.whole(chat_id, owner)
+        now, shown = self._store.clock(), _with(b"".join(whole), metadata)
+        name = f"{COMPLETION}-{token_hex(8)}"
+        await parts.write(self._store, chat_id, name, parts.cut(shown))
 
-        def change(db: sqlite3.Connection) -> Json:
+        def change(db: sqlite3.Connection) -> ChatRecord:
+            """The record before."""
             entry = entries.find(db, "chat", chat_id, owner, now)
-            record = _record(entry)
-            shown: Json = msgspec.json.decode(completed(record))
-            shown["metadata"] = dict(metadata)
-            raw = msgspec.Raw(msgspec.json.encode(shown))
-            value = msgspec.json.encode(structs.replace(record, completion=raw))
+            before = _record(entry)
+            record = structs.replace(before, completion=name, n_bytes=len(shown))
             entries.describe(db, chat_id, metadata)
-            entries.replace(db, chat_id, value, len(value), entry.expires)
-            return shown
+            _change(db, entry, record, len(shown) - before.n_bytes, entry.expires)
+            return before
 
-        return await self._store.run(change)
+        before = await self._store.run(change)
+        await parts.forget(self._store, chat_id, before.completion)
+        return shown
 
     async def delete(self, chat_id: str, owner: bytes) -> None:
         """One that is computed ends. Raises Gone (404)."""
@@ -163,12 +203,20 @@ class Chats:
         await self._store.run(lambda db: entries.drop(db, chat_id))
 
 
-def completed(record: ChatRecord) -> msgspec.Raw:
-    """Raises StillComputed (409)."""
-    if not record.is_done:
-        raise StillComputed("the chat is being computed: stream=true tells it as it comes")
-    return record.completion
-
-
 def _record(entry: Entry) -> ChatRecord:
     return msgspec.json.decode(entry.value, type=ChatRecord)
+
+
+def _change(
+    db: sqlite3.Connection, entry: Entry, record: ChatRecord, n_more: int, expires: int | None
+) -> None:
+    """``n_more``: bytes of its parts."""
+    value = msgspec.json.encode(record)
+    n_bytes = entry.n_bytes + len(value) - len(entry.value) + n_more
+    entries.replace(db, entry.id, value, n_bytes, expires)
+
+
+def _with(completion: bytes, metadata: Mapping[str, str]) -> bytes:
+    """Of the rest nothing is read."""
+    shown = msgspec.json.decode(completion, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({**shown, "metadata": dict(metadata)})

@@ -12,7 +12,7 @@ from kvasir.core.errors import ConfigError, KvasirError
 
 APPLICATION_ID = 0x4B565352
 """Marks a database as ours (SQLite's ``application_id``)."""
-VERSION = 2
+VERSION = 3
 """Of the schema. Another one is refused: nothing is read by guessing."""
 SCHEMA = """
 CREATE TABLE entries (
@@ -47,6 +47,13 @@ CREATE TABLE progress (                     -- what the engine said of answers t
     events BLOB NOT NULL                    -- MessagePack
 );
 CREATE INDEX progress_of ON progress (entry, line);
+CREATE TABLE parts (                        -- of entries: what is large of them, in pieces
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order of the pieces
+    entry TEXT NOT NULL REFERENCES entries (id) ON DELETE CASCADE,
+    name TEXT NOT NULL,
+    data BLOB NOT NULL
+);
+CREATE INDEX parts_of ON parts (entry, name, seq);
 CREATE TABLE metadata (                     -- of entries that are found by it
     entry TEXT NOT NULL REFERENCES entries (id) ON DELETE CASCADE,
     key TEXT NOT NULL,

@@ -19,6 +19,8 @@ from kvasir.serve.state.entries import Gone
 PREFIX = "kvasir-state-"
 """Of temporary folders."""
 LOCK = "lock"
+ANSWERING = "answering"
+"""Has a byte for each Idempotency-Key: who answers it has locked it."""
 PART = ".part"
 """The end of names of contents that are being written."""
 
@@ -36,7 +38,7 @@ class Folder:
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._files.mkdir(mode=0o700, exist_ok=True)
-            self._lock = os.open(path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            self._lock, self._answering = (_opened(path / name) for name in (LOCK, ANSWERING))
         except OSError as error:
             raise ConfigError(
                 f"the state cannot be kept in {path} ({error.strerror}): choose another --state-dir"
@@ -45,6 +47,20 @@ class Folder:
     def take(self) -> bool:
         """Whether it is this process's, from now on."""
         return _is_locked(self._lock)
+
+    def claim(self, place: int) -> bool:
+        """Whether no other process has ``place``, a number below 2^62: it is this one's from now
+        on, until it gives it back or ends, however it ends. Raises StateError."""
+        with _told():
+            try:
+                fcntl.lockf(self._answering, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+            except (BlockingIOError, PermissionError):
+                return False
+        return True
+
+    def give_back(self, place: int) -> None:
+        """What was claimed, or not."""
+        fcntl.lockf(self._answering, fcntl.LOCK_UN, 1, place)
 
     @property
     def database(self) -> Path:
@@ -91,6 +107,7 @@ class Folder:
 
     def close(self) -> None:
         os.close(self._lock)
+        os.close(self._answering)
 
 
 class TemporaryFolder(Folder):
@@ -146,6 +163,10 @@ def _told() -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFull("the disk of the state is full: make room, or delete files") from None
         raise StateError(f"the state cannot be used: {error.strerror}") from error
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
 
 def _is_locked(lock: int) -> bool:

@@ -19,6 +19,9 @@ OWN = ("seed", "max_tokens", "min_tokens")
 """Of a prompt's parameters: the others are those of the first (``validation.params.other_prompt``).
 """
 
+ENDS = -1
+"""Stands in the place of a line: the events there name choices whose reasoning is to end."""
+
 _events = msgspec.msgpack.Decoder(tuple[TokenEvent, ...])
 
 
@@ -96,4 +99,4 @@ def progress(db: sqlite3.Connection, entry_id: str, line: int) -> list[TokenEven
 
 
 def drop_progress(db: sqlite3.Connection, entry_id: str, line: int) -> None:
-    db.execute("DELETE FROM progress WHERE entry = ? AND line = ?", (entry_id, line))
+    db.execute("DELETE FROM progress WHERE entry = ? AND line IN (?, ?)", (entry_id, line, ENDS))

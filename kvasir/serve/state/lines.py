@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kvasir.serve.state import entries
+from kvasir.serve.state.entries import Quota
+
 BEGIN = (b"", 0)
 """Before the first line."""
 
@@ -42,11 +45,20 @@ class LineCounts(msgspec.Struct, frozen=True):
     failed: int
 
 
-def add(db: sqlite3.Connection, batch: str, lines: Sequence[BatchLine]) -> None:
+def add(db: sqlite3.Connection, batch: str, lines: Sequence[BatchLine], quota: Quota) -> list[str]:
+    """They count in the bytes of the batch until it ends: in memory they are what there is of it.
+    Ids of the answers that made room. Raises CapacityError (429)."""
+    n_bytes = sum(len(line.request) for line in lines)
+    entry = entries.any_owner(db, batch)
+    if entry is None:
+        return []
+    removed = entries.make_room(db, entry.owner, 0, n_bytes, quota)
     db.executemany(
         "INSERT INTO lines (batch, number, custom_id, place, request) VALUES (?, ?, ?, ?, ?)",
         [(batch, x.number, x.custom_id, x.place, x.request) for x in lines],
     )
+    _count(db, batch, n_bytes)
+    return removed
 
 
 def following(db: sqlite3.Connection, batch: str, place: Place, limit: int) -> list[BatchLine]:
@@ -68,7 +80,7 @@ def answer(db: sqlite3.Connection, batch: str, number: int, status: int, body: b
     )
     db.execute("DELETE FROM progress WHERE entry = ? AND line = ?", (batch, number))
     if found.rowcount:
-        db.execute("UPDATE entries SET n_bytes = n_bytes + ? WHERE id = ?", (len(body), batch))
+        _count(db, batch, len(body))
     return found.rowcount > 0
 
 
@@ -95,5 +107,16 @@ def answered(db: sqlite3.Connection, batch: str, after: int, limit: int) -> list
 
 def clear(db: sqlite3.Connection, batch: str) -> None:
     """All lines, and their progress."""
+    (n_bytes,) = db.execute(
+        "SELECT coalesce(sum(length(request) + coalesce(length(answer), 0)), 0) FROM lines "
+        "WHERE batch = ?",
+        (batch,),
+    ).fetchone()
     db.execute("DELETE FROM lines WHERE batch = ?", (batch,))
     db.execute("DELETE FROM progress WHERE entry = ?", (batch,))
+    _count(db, batch, -n_bytes)
+
+
+def _count(db: sqlite3.Connection, batch: str, n_bytes: int) -> None:
+    """So many bytes more are the batch's."""
+    db.execute("UPDATE entries SET n_bytes = n_bytes + ? WHERE id = ?", (n_bytes, batch))

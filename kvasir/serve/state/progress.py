@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
 from kvasir.serve.continued import RunLog
-from kvasir.serve.state.kept import add_progress, progress
+from kvasir.serve.state.kept import ENDS, add_progress, progress
 from kvasir.serve.state.store import Store
 
 logger = logging.getLogger("kvasir.state")
@@ -33,8 +33,22 @@ class SparseProgress:
 
     async def load(self, entry_id: str, line: int = 0) -> RunLog:
         """What is known of an answer."""
-        events = await self._store.run(lambda db: progress(db, entry_id, line))
-        return RunLog(events, len(events))
+        events, ends = await self._store.run(
+            lambda db: (progress(db, entry_id, line), [] if line else progress(db, entry_id, ENDS))
+        )
+        log = RunLog(events, len(events))
+        log.ask_end(event.id for event in ends)
+        return log
+
+    async def ask_end(self, entry_id: str, choices: Iterable[int]) -> None:
+        """The reasoning of ``choices`` is to end: until their engine has said where, who goes on
+        asks for it again. Raises StateError."""
+        log = self._logs.get((entry_id, 0))
+        if log is None or not log.ask_end(choices) or not self._store.is_lasting:
+            return
+        asked = [TokenEvent(choice) for choice in sorted(log.ends)]
+        await self.flush()
+        await self._store.run(lambda db: add_progress(db, entry_id, ENDS, asked))
 
     @contextmanager
     def keeping(self, log: RunLog, entry_id: str, line: int = 0) -> Iterator[None]:

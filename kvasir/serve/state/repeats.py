@@ -34,6 +34,9 @@ MAX_ANSWER = 4 * 2**20
 STORED_ID = re.compile(rb'"id":"((?:resp_|chatcmpl-)[0-9a-f]+)"')
 """The first in an answer, whole or as a stream, is its own."""
 REPLAYED = [(b"idempotent-replayed", b"true")]
+LOOK_SECONDS = 0.1
+"""Between two looks whether another server still answers a key: one that gives its place to this
+one, or this one's successor."""
 
 
 class KeptAnswer(msgspec.Struct, frozen=True):
@@ -95,33 +98,45 @@ class Repeats:
     async def begin(
         self, name: str, owner: bytes, digest: bytes, disconnected: Disconnected
     ) -> _Answering:
-        """When nobody answers the same key. Raises Repeated, RequestError (409, 422), ClientGone
-        once ``disconnected`` returns."""
+        """When nobody answers the same key, here or in a server that has the same state. Raises
+        Repeated, RequestError (409, 422), ClientGone once ``disconnected`` returns."""
         while (other := self._answering.get(name)) is not None:
             _check(other.digest, digest)
             await while_wanted(other.ended.wait(), disconnected)
         mine = self._answering[name] = _Answering(digest)
         try:
-            known = await self._find(name, owner)
-            if known is not None:
-                _check(known.digest, digest)
-                raise Repeated(known)
+            while not await self._claim(name, owner, digest):
+                await while_wanted(asyncio.sleep(LOOK_SECONDS), disconnected)
         except BaseException:
             self.end(name, mine)
             raise
         return mine
 
     def end(self, name: str, mine: _Answering) -> None:
+        self._store.folder.give_back(_place(name))
         del self._answering[name]
         mine.ended.set()
 
-    async def _find(self, name: str, owner: bytes) -> KeptAnswer | None:
-        now = self._store.clock()
-        try:
-            found = await self._store.run(lambda db: entries.find(db, "repeat", name, owner, now))
-        except entries.Gone:
-            return None
-        return msgspec.msgpack.decode(found.value, type=KeptAnswer)
+    async def _claim(self, name: str, owner: bytes, digest: bytes) -> bool:
+        """False while another server answers the same key. Raises Repeated, RequestError (422)."""
+        now, folder = self._store.clock(), self._store.folder
+
+        def look(db: sqlite3.Connection) -> Entry | bool:
+            """What another server had kept before it gave the key back is seen: it writes nothing
+            inside of this transaction."""
+            if not folder.claim(_place(name)):
+                return False
+            try:
+                return entries.find(db, "repeat", name, owner, now)
+            except entries.Gone:
+                return True
+
+        found = await self._store.run(look)
+        if isinstance(found, bool):
+            return found
+        known = msgspec.msgpack.decode(found.value, type=KeptAnswer)
+        _check(known.digest, digest)
+        raise Repeated(known)
 
     async def keep(self, name: str, owner: bytes, answer: KeptAnswer, label: str) -> None:
         """As far as there is room: it is on its way, and nothing may stop it. ``label``: the id of
@@ -237,3 +252,8 @@ def _target(exchange: Exchange) -> tuple[bytes, bytes]:
 
 def _name(owner: bytes, key: bytes) -> str:
     return "repeat-" + blake2b(key, key=sha256(owner).digest(), digest_size=16).hexdigest()
+
+
+def _place(name: str) -> int:
+    """Of a name, in what servers have claimed: 60 bits of it."""
+    return int(name[-15:], 16)

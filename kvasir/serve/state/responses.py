@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec import structs
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenEvent
+from kvasir.serve.continued import log_pieces
 from kvasir.serve.dialects.items import answered, shown_items
+from kvasir.serve.parts import Parts
 from kvasir.serve.resolved import Json
-from kvasir.serve.state import entries
+from kvasir.serve.state import entries, parts
 from kvasir.serve.state.conversations import Conversations
 from kvasir.serve.state.entries import Entry
 from kvasir.serve.state.files import DAY_SECONDS
 from kvasir.serve.state.kept import drop_progress
-from kvasir.serve.state.store import Store
+from kvasir.serve.state.store import Store, Work
 from kvasir.serve.telling import Telling, check_open
 from kvasir.tokenizer.messages import ChatMessage
 
 MAX_OPEN = 1_000
 """Responses in the background that have not ended, of all keys."""
+RESPONSE, MESSAGES, ITEMS, KEPT, EVENTS = "response", "messages", "items", "kept", "events"
+"""Parts, after the fields of ``ResponseRecord``; and what the engine said of one that is complete,
+as ``log_pieces``."""
 
 
 class Cancelled(KvasirError):
@@ -36,6 +40,17 @@ class Cancelled(KvasirError):
 ENDED_WELL = ("completed", "incomplete")
 
 
+class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one response without a look at its parts."""
+
+    n_before: int = 0
+    """Of its messages, those of the responses before."""
+    conversation: str | None = None
+    """The id of what it belongs to."""
+    is_done: bool = True
+    in_background: bool = False
+
+
 class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept of one response."""
 
@@ -44,16 +59,13 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[ChatMessage, ...]
     """The conversation without instructions, as it was before the answer."""
     n_before: int = 0
-    """Of ``messages``, those of the responses before."""
+    """As in ``ResponseHead``."""
     conversation: str | None = None
-    """The id of what it belongs to."""
     items_before: tuple[msgspec.Raw, ...] = ()
     """Of the conversation, as it was when this was asked: as JSON."""
     is_done: bool = True
     kept: bytes | None = None
     """``Kept``, of one in the background."""
-    events: bytes | None = None
-    """MessagePack of what the engine said of it, once it is complete."""
 
     def shown(self) -> Json:
         found: Json = msgspec.json.decode(self.response)
@@ -78,6 +90,36 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
             )
         return (*self.messages, *answered(shown["output"]))
 
+    def head(self) -> ResponseHead:
+        return ResponseHead(
+            n_before=self.n_before,
+            conversation=self.conversation,
+            is_done=self.is_done,
+            in_background=self.kept is not None,
+        )
+
+    def parts(self) -> dict[str, bytes]:
+        found = {
+            RESPONSE: bytes(self.response),
+            MESSAGES: msgspec.json.encode(self.messages),
+            ITEMS: msgspec.json.encode(self.items_before),
+            KEPT: self.kept,
+        }
+        return {name: data for name, data in found.items() if data is not None}
+
+
+def record_in(head: ResponseHead, found: dict[str, bytes]) -> ResponseRecord:
+    """Of all parts."""
+    return ResponseRecord(
+        response=msgspec.Raw(found[RESPONSE]),
+        messages=msgspec.json.decode(found[MESSAGES], type=tuple[ChatMessage, ...]),
+        n_before=head.n_before,
+        conversation=head.conversation,
+        items_before=msgspec.json.decode(found[ITEMS], type=tuple[msgspec.Raw, ...]),
+        is_done=head.is_done,
+        kept=found.get(KEPT),
+    )
+
 
 class Responses:
     def __init__(self, store: Store, conversations: Conversations, days: int) -> None:
@@ -97,12 +139,14 @@ class Responses:
         (429), StorageFull (507)."""
         store, now = self._store, int(self._store.clock())
         expires = self._end(now) if record.is_done else None
+        value, found = msgspec.json.encode(record.head()), record.parts()
 
         def add(db: sqlite3.Connection) -> None:
-            value = msgspec.json.encode(record)
-            size = len(value)
+            size = len(value) + sum(map(len, found.values()))
             entry = Entry(response_id, "response", owner, model, now, expires, size, value)
             entries.add(db, entry, store.quota)
+            for name, data in found.items():
+                parts.put(db, response_id, name, parts.cut(data))
             if record.is_done:
                 self._tell(db, owner, record)
 
@@ -121,19 +165,45 @@ class Responses:
         if record.conversation is not None:
             self._conversations.told(db, record.conversation, owner, record.turn())
 
+    async def part(
+        self, response_id: str, owner: bytes, name: str, param: str | None = None
+    ) -> tuple[ResponseHead, Parts]:
+        """With what it belongs to. Raises Gone (404)."""
+        find = self._find(response_id, owner, param)
+        return await parts.read(self._store, response_id, name, find)
+
     async def get(self, response_id: str, owner: bytes, param: str | None = None) -> ResponseRecord:
         """Raises Gone (404)."""
+        return await self._whole(response_id, self._find(response_id, owner, param))
+
+    def _find(self, response_id: str, owner: bytes, param: str | None = None) -> Work[ResponseHead]:
         now = self._store.clock()
+        return lambda db: _head(entries.find(db, "response", response_id, owner, now, param))
 
-        def find(db: sqlite3.Connection) -> ResponseRecord:
-            return _record(entries.find(db, "response", response_id, owner, now, param))
-
-        return await self._store.run(find)
+    async def _whole(self, response_id: str, find: Work[ResponseHead]) -> ResponseRecord:
+        """The head is that of the first part: one that ends meanwhile has no more then than it had
+        when it was looked at."""
+        head, first = await parts.read(self._store, response_id, RESPONSE, find)
+        found = {RESPONSE: b"".join(first)}
+        for name in (MESSAGES, ITEMS, KEPT):
+            _, pieces = await parts.read(self._store, response_id, name, find)
+            if pieces:
+                found[name] = b"".join(pieces)
+        return record_in(head, found)
 
     async def load(self, response_id: str) -> ResponseRecord | None:
         """Whoever asks; None when it is gone."""
-        entry = await self._store.run(lambda db: entries.any_owner(db, response_id))
-        return None if entry is None else _record(entry)
+
+        def find(db: sqlite3.Connection) -> ResponseHead:
+            entry = entries.any_owner(db, response_id)
+            if entry is None:
+                raise entries.Gone("response", response_id)
+            return _head(entry)
+
+        try:
+            return await self._whole(response_id, find)
+        except entries.Gone:
+            return None
 
     async def open(self) -> dict[str, bytes]:
         """Whose they are that have not ended, by their ids, the oldest first."""
@@ -144,40 +214,50 @@ class Responses:
     ) -> None:
         """``said``: all that the engine said, of one that can be told again. Whoever cancelled it
         meanwhile is not overruled."""
+        found = {RESPONSE: parts.cut(response)}
+        if said is not None:
+            found[EVENTS] = list(log_pieces(said))
 
         def change(db: sqlite3.Connection) -> None:
             entry = entries.any_owner(db, response_id)
-            if entry is None or (record := _record(entry)).is_done:
-                return
-            events = None if said is None else msgspec.msgpack.encode(said)
-            self._end_as(db, entry, record, response=msgspec.Raw(response), events=events)
+            if entry is not None and not _head(entry).is_done:
+                self._end_with(db, entry, found)
 
         await self._store.run(change)
 
     async def cancel(self, response_id: str, owner: bytes) -> Json:
         """Asked again, or of one that has ended, it says the same. Raises Gone (404), RequestError
         (400)."""
-        now = self._store.clock()
-
-        def change(db: sqlite3.Connection) -> Json:
-            entry = entries.find(db, "response", response_id, owner, now)
-            record = _record(entry)
-            if record.kept is None:
-                raise RequestError(
-                    "only a response of background: true can be cancelled: close the connection "
-                    "of another",
-                    code="not_in_background",
-                )
-            if record.is_done:
-                return record.shown()
-            shown = {**record.shown(), "status": "cancelled"}
-            self._end_as(db, entry, record, response=msgspec.Raw(msgspec.json.encode(shown)))
-            return shown
-
-        shown = await self._store.run(change)
+        head, data = await self.part(response_id, owner, RESPONSE)
+        if not head.in_background:
+            raise RequestError(
+                "only a response of background: true can be cancelled: close the connection "
+                "of another",
+                code="not_in_background",
+            )
+        shown: Json = msgspec.json.decode(b"".join(data))
+        if not head.is_done:
+            shown = await self._cancelled(response_id, owner, {**shown, "status": "cancelled"})
         if shown["status"] == "cancelled":
             self._stop(response_id)
         return shown
+
+    async def _cancelled(self, response_id: str, owner: bytes, shown: Json) -> Json:
+        """``shown``, or what it has ended with meanwhile."""
+        now, found = self._store.clock(), {RESPONSE: parts.cut(msgspec.json.encode(shown))}
+
+        def change(db: sqlite3.Connection) -> bool:
+            entry = entries.find(db, "response", response_id, owner, now)
+            is_done = _head(entry).is_done
+            if not is_done:
+                self._end_with(db, entry, found)
+            return is_done
+
+        if not await self._store.run(change):
+            return shown
+        _, data = await self.part(response_id, owner, RESPONSE)
+        ended: Json = msgspec.json.decode(b"".join(data))
+        return ended
 
     async def delete(self, response_id: str, owner: bytes) -> None:
         """Raises Gone (404)."""
@@ -192,19 +272,23 @@ class Responses:
             if not self.stop(response_id):
                 del self.live[response_id]
 
-    def _end_as(
-        self, db: sqlite3.Connection, entry: Entry, record: ResponseRecord, **more: Any
+    def _end_with(
+        self, db: sqlite3.Connection, entry: Entry, found: Mapping[str, Sequence[bytes]]
     ) -> None:
-        record = structs.replace(record, is_done=True, **more)
-        value = msgspec.json.encode(record)
-        self._tell(db, entry.owner, record)
+        """With these parts; its conversation is given what was said."""
+        n_more = sum(parts.put(db, entry.id, name, some) for name, some in found.items())
+        head = structs.replace(_head(entry), is_done=True)
+        if head.conversation is not None:
+            every = {name: parts.whole(db, entry.id, name) for name in (RESPONSE, MESSAGES, ITEMS)}
+            self._tell(db, entry.owner, record_in(head, every))
         drop_progress(db, entry.id, 0)
-        expires = self._end(int(self._store.clock()))
-        entries.replace(db, entry.id, value, len(value), expires)
+        value = msgspec.json.encode(head)
+        n_bytes = entry.n_bytes + len(value) - len(entry.value) + n_more
+        entries.replace(db, entry.id, value, n_bytes, self._end(int(self._store.clock())))
 
     def _end(self, now: int) -> int:
         return now + self._days * DAY_SECONDS
 
 
-def _record(entry: Entry) -> ResponseRecord:
-    return msgspec.json.decode(entry.value, type=ResponseRecord)
+def _head(entry: Entry) -> ResponseHead:
+    return msgspec.json.decode(entry.value, type=ResponseHead)

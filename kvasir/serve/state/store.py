@@ -60,7 +60,8 @@ class _Lane:
 
 
 class Store:
-    """Nothing of it is touched by the thread of the event loop. Opened where no loop runs."""
+    """Nothing of it is touched by the thread of the event loop, but to give back what was claimed.
+    Opened where no loop runs."""
 
     def __init__(
         self,

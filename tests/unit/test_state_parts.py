@@ -1,0 +1,220 @@
+"""Large stored chats: whoever asks for one holds up nobody else of the state for longer than a
+piece takes."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from kvasir.core.messages import TokenEvent
+from kvasir.serve.continued import read_log
+from kvasir.serve.slices import at_once
+from kvasir.serve.state import entries, parts
+from kvasir.serve.state.chats import EVENTS, KEPT, Chats, StillComputed
+from kvasir.serve.state.entries import Gone, Page, Quota
+from kvasir.serve.state.parts import PIECE_BYTES
+from kvasir.serve.state.store import Store
+from kvasir.tokenizer.messages import ChatMessage
+
+OWNER = b"somebody"
+MIB = 2**20
+SHORT = 100_000
+"""Characters of each of many messages; one is as large as a body may be."""
+MESSAGES = tuple(ChatMessage("user", chr(97 + i % 26) * SHORT) for i in range(60))
+LARGE = ChatMessage("user", "large " * (MIB // 2))
+COMPLETION = msgspec.json.encode({"id": "c", "metadata": None, "text": "said " * (2 * MIB)})
+SAID = [TokenEvent(0, tokens=(i,)) for i in range(200_000)]
+KEPT_BYTES = bytes(range(256)) * 4 * 4096
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    made = Store(None, Quota(99, 2**30, 99, 2**30))
+    yield made
+    made.close()
+
+
+async def stored(chats: Chats, name: str, messages: tuple[ChatMessage, ...] = MESSAGES) -> None:
+    await chats.add(name, OWNER, "m", messages, KEPT_BYTES, {})
+    with pytest.raises(StillComputed):
+        await chats.whole(name, OWNER)
+    await chats.finish(name, COMPLETION, SAID)
+
+
+def weight(value: Any) -> int:
+    """Bytes that a question to the database gave."""
+    if isinstance(value, bytes | str):
+        return len(value)
+    if isinstance(value, list | tuple):
+        return sum(map(weight, value)) + 8 * len(value)
+    if isinstance(value, dict):
+        return weight(list(value.items()))
+    return weight(msgspec.structs.astuple(value)) if isinstance(value, msgspec.Struct) else 8
+
+
+def test_no_question_reads_more_than_a_piece(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the dearest chat there may be: whole, in lists, its messages, its events."""
+    chats = Chats(store, 1)
+    weights: list[int] = []
+    run = store.run
+
+    async def weighed(work: Callable[[sqlite3.Connection], Any]) -> Any:
+        value = await run(work)
+        weights.append(weight(value))
+        return value
+
+    async def ask() -> None:
+        for name in ("chat", "next"):
+            await stored(chats, name, (*MESSAGES, LARGE))
+        monkeypatch.setattr(store, "run", weighed)
+        assert b"".join(await chats.whole("chat", OWNER)) == COMPLETION
+        page, has_more = await chats.page(OWNER, Page(100, ended=True))
+        assert (list(page), has_more) == (["next"], True)
+        _, kept = await chats.part("chat", OWNER, KEPT)
+        assert b"".join(kept) == KEPT_BYTES
+        _, events = await chats.part("chat", OWNER, EVENTS)
+        assert at_once(read_log(events)).events == SAID and len(events) > 20
+        found, _ = await chats.messages("chat", OWNER, Page(100))
+        assert [message for _, message in found] == [LARGE, *reversed(MESSAGES)]
+
+    asyncio.run(ask())
+    assert len(weights) > 2 * len(COMPLETION) // PIECE_BYTES
+    assert max(weights) < PIECE_BYTES + 4096
+
+
+def test_others_are_asked_between_two_pieces(store: Store) -> None:
+    chats = Chats(store, 1)
+    order: list[str] = []
+
+    async def read() -> None:
+        await chats.whole("chat", OWNER)
+        order.append("whole")
+
+    async def ask() -> None:
+        await stored(chats, "chat")
+        reading = asyncio.create_task(read())
+        for _ in range(len(COMPLETION) // PIECE_BYTES // 2):
+            await store.run(lambda db: entries.used(db, OWNER))
+            order.append("other")
+        await reading
+
+    asyncio.run(ask())
+    assert order[-1] == "whole" and len(order) > 10
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_pages_of_messages(store: Store, newest_first: bool) -> None:
+    chats = Chats(store, 1)
+
+    async def ask() -> None:
+        await stored(chats, "chat")
+        told: list[tuple[str, ChatMessage]] = []
+        after: str | None = None
+        has_more = True
+        while has_more:
+            asked = Page(7, after, newest_first)
+            found, has_more = await chats.messages("chat", OWNER, asked)
+            told += found
+            after = found[-1][0]
+        expected = [(f"chat-{i}", message) for i, message in enumerate(MESSAGES)]
+        assert told == (expected[::-1] if newest_first else expected)
+        for unknown in ("chat-60", "chat-007", "chat-x", "x", "chat--1", "chat-" + "9" * 5000):
+            with pytest.raises(Gone):
+                await chats.messages("chat", OWNER, Page(7, unknown, newest_first))
+        assert await chats.messages("chat", OWNER, Page(7, after, newest_first)) == ([], False)
+
+    asyncio.run(ask())
+
+
+def test_a_part_that_is_put_again_meanwhile_is_read_again(store: Store) -> None:
+    """Never half of each; and one that goes is gone."""
+    chats = Chats(store, 1)
+
+    async def ask() -> None:
+        await stored(chats, "chat")
+        find, n_asked = entries.find, 0
+        now = store.clock()
+
+        def asked(db: sqlite3.Connection) -> None:
+            nonlocal n_asked
+            find(db, "chat", "chat", OWNER, now)
+            n_asked += 1
+
+        reading = asyncio.create_task(parts.read(store, "chat", "completion", asked))
+        updating = asyncio.create_task(
+            store.run(lambda db: parts.put(db, "chat", "completion", parts.cut(b"new" * MIB)))
+        )
+        _, found = await reading
+        assert await updating == 3 * MIB - len(COMPLETION)
+        assert (b"".join(found), n_asked) == (b"new" * MIB, 2)
+        reading = asyncio.create_task(parts.read(store, "chat", "completion", asked))
+        dropping = asyncio.create_task(chats.drop("chat"))
+        with pytest.raises(Gone):
+            await reading
+        await dropping
+
+    asyncio.run(ask())
+
+
+def test_what_a_chat_keeps_counts_until_it_goes(store: Store) -> None:
+    chats = Chats(store, 1)
+
+    async def used() -> int:
+        return (await store.run(lambda db: entries.used(db, OWNER))).bytes
+
+    async def ask() -> None:
+        await stored(chats, "chat")
+        n_parts = await store.run(
+            lambda db: db.execute("SELECT sum(length(data)) FROM parts").fetchone()[0]
+        )
+        n_before = await used()
+        assert n_parts < n_before < n_parts + 100
+        shown = await chats.update("chat", OWNER, {"of": "test"})
+        assert msgspec.json.decode(shown)["metadata"] == {"of": "test"}
+        assert b"".join(await chats.whole("chat", OWNER)) == shown
+        names = len("completion-") + 16  # at most, of the part that took its place
+        assert 0 <= await used() - n_before - (len(shown) - len(COMPLETION)) < names
+        n_after = await store.run(
+            lambda db: db.execute("SELECT sum(length(data)) FROM parts").fetchone()[0]
+        )
+        assert n_after - n_parts == len(shown) - len(COMPLETION), "the other has gone"
+        await chats.delete("chat", OWNER)
+        assert await used() == 0
+        left = await store.run(lambda db: db.execute("SELECT count(*) FROM parts").fetchone()[0])
+        assert left == 0
+
+    asyncio.run(ask())
+
+
+def test_who_changes_metadata_again_and_again_holds_nobody_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No question writes more than a piece: the others have turns between."""
+    chats = Chats(store, 1)
+    written: list[int] = []
+    run = store.run
+
+    async def counted(work: Callable[[sqlite3.Connection], Any]) -> Any:
+        def inside(db: sqlite3.Connection) -> Any:
+            (before,) = db.execute("SELECT coalesce(sum(length(data)), 0) FROM parts").fetchone()
+            value = work(db)
+            (after,) = db.execute("SELECT coalesce(sum(length(data)), 0) FROM parts").fetchone()
+            written.append(abs(after - before))
+            return value
+
+        return await run(inside)
+
+    async def ask() -> None:
+        await stored(chats, "chat")
+        monkeypatch.setattr(store, "run", counted)
+        for i in range(2):
+            shown = await chats.update("chat", OWNER, {"of": str(i)})
+            assert b"".join(await chats.whole("chat", OWNER)) == shown
+
+    asyncio.run(ask())
+    assert sum(written) > 4 * len(COMPLETION) and max(written) <= PIECE_BYTES
