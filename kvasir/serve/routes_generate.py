@@ -127,7 +127,10 @@ async def answer(
     def submitted(first: int) -> None:
         n_choices = resolved.job.n_choices
         seconds = server.compiler.seconds
-        service.served.add(Served(envelope.id, first, n_choices, owner, model.root, seconds))
+        received = exchange.arrived
+        service.served.add(
+            Served(envelope.id, first, n_choices, owner, model.root, seconds, received)
+        )
 
     if keep is not None and keep.is_resumable:
         kept = Kept(resolved, envelope, server.info.key_root)
