@@ -150,7 +150,9 @@ ROUTES = described(
         ),
         _get("/v1/page", routes_page.get_page, "inference", page.PageFacts),
         _get("/v1/dashboard", routes_dashboard.get_dashboard, "metrics", page.Dashboard),
-        _get("/v1/dashboard/history", routes_dashboard.get_history, "metrics", page.History),
+        _get(
+            "/v1/dashboard/history", routes_dashboard.get_history, "metrics", page.DashboardHistory
+        ),
         _get("/v1/timeline", routes_timeline.get_timeline, "inference", own.StepTimeline),
         _get("/v1/kv_cache", routes_timeline.get_kv_cache, "inference", own.KvCache),
         _get("/api/tags", routes_ollama.get_tags, "inference", ollama.Tags),
@@ -265,12 +267,12 @@ def _router(
     routes: list[BaseRoute] = [
         *before,
         *(
-        Route(
-            spec.path,
-            endpoint(spec.handler, access=spec.access, form=spec.form),
-            methods=[spec.method],
-        )
-        for spec in specs
+            Route(
+                spec.path,
+                endpoint(spec.handler, access=spec.access, form=spec.form),
+                methods=[spec.method],
+            )
+            for spec in specs
         ),
     ]
     for path in dict.fromkeys(spec.path for spec in specs):

@@ -45,7 +45,7 @@ class Tick(NamedTuple):
     prompt_tokens: int
 
 
-class Sample(NamedTuple):
+class Sampled(NamedTuple):
     """Totals and levels; totals are told as differences of two."""
 
     tick: Tick
@@ -62,7 +62,7 @@ class Looks:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self.samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
+        self.samples: deque[Sampled] = deque(maxlen=MAX_SAMPLES)
         self.holdings: tuple[Holding, ...] = ()
         """What the engine last said that running choices hold."""
         self.told: DashboardCore = {}  # type: ignore[typeddict-item]
@@ -90,7 +90,7 @@ class Looks:
         self._ticks.append(now)
         return rates(before, now)
 
-    def before(self, now: float, seconds: float) -> Sample | None:
+    def before(self, now: float, seconds: float) -> Sampled | None:
         """The newest sample that is at least ``seconds`` old; the oldest where none is."""
         for sample in reversed(self.samples):
             if sample.tick.at <= now - seconds:
@@ -110,8 +110,8 @@ class Looks:
             self.holdings = ()
 
 
-def sample(now: float, stats: EngineStats, metrics: Metrics, model: str) -> Sample:
-    return Sample(
+def sample(now: float, stats: EngineStats, metrics: Metrics, model: str) -> Sampled:
+    return Sampled(
         tick(now, stats),
         stats.n_running,
         stats.n_waiting,
@@ -121,7 +121,7 @@ def sample(now: float, stats: EngineStats, metrics: Metrics, model: str) -> Samp
     )
 
 
-async def record(looks: Looks, take: Callable[[], Sample]) -> None:
+async def record(looks: Looks, take: Callable[[], Sampled]) -> None:
     """Samples, until it is cancelled."""
     while True:
         looks.samples.append(take())
@@ -153,7 +153,7 @@ def rates(before: Tick, now: Tick) -> tuple[float, float]:
     return round(max(0.0, outputs / seconds), 3), round(max(0.0, prompts / seconds), 3)
 
 
-def window(before: Sample | None, now: Sample) -> LatencyWindow:
+def window(before: Sampled | None, now: Sampled) -> LatencyWindow:
     """Latencies of what ended between the two, or ever where there is no sample."""
     seconds = 0.0 if before is None else now.tick.at - before.tick.at
     return {

@@ -7,12 +7,18 @@ from itertools import pairwise
 
 from kvasir.core.messages import EngineStats, Ready
 from kvasir.serve import metric_table as table
-from kvasir.serve.answers.page import Dashboard, DashboardCore, DashboardKv, DiskFigures, History
+from kvasir.serve.answers.page import (
+    Dashboard,
+    DashboardCore,
+    DashboardHistory,
+    DashboardKv,
+    DiskFigures,
+)
 from kvasir.serve.dashboard import (
     MAX_STEPS,
     SAMPLE_SECONDS,
     WINDOWS,
-    Sample,
+    Sampled,
     rates,
     sample,
     shares,
@@ -50,7 +56,7 @@ async def get_history(service: Service, exchange: Exchange) -> None:
     epoch = time.time() - service.looks.clock()
     later = samples[1:]
     found = [rates(a.tick, b.tick) for a, b in pairwise(samples)]
-    history: History = {
+    history: DashboardHistory = {
         "object": "dashboard.history",
         "seconds": SAMPLE_SECONDS,
         "at": [round(epoch + x.tick.at, 1) for x in later],
@@ -63,7 +69,7 @@ async def get_history(service: Service, exchange: Exchange) -> None:
     await exchange.send_json(history)
 
 
-def newest(service: Service) -> Sample:
+def newest(service: Service) -> Sampled:
     """Of now."""
     model = service.default
     return sample(service.looks.clock(), model.client.stats, service.metrics, model.root)

@@ -86,7 +86,7 @@ class PageRoutes:
         headers = (*HEADERS, ASK_FIRST, (b"etag", tag))
         if tag in (exchange.header(b"if-none-match") or b""):
             return await exchange.send_unchanged(headers)
-        await _send(exchange, page.index, headers)
+        await _send(exchange, page.home, headers)
 
     async def get_file(self, service: Service, exchange: Exchange) -> None:
         """A version's files never change. Raises RequestError (404), for another version's too: a
@@ -110,7 +110,9 @@ async def to_page(service: Service, exchange: Exchange) -> None:
     await exchange.send_bytes(b"", b"text/plain", 307, headers)
 
 
-async def _send(exchange: Exchange, file: WebFile, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+async def _send(
+    exchange: Exchange, file: WebFile, headers: tuple[tuple[bytes, bytes], ...]
+) -> None:
     if b"gzip" in (exchange.header(b"accept-encoding") or b""):
         packed = (*headers, (b"content-encoding", b"gzip"))
         return await exchange.send_bytes(file.packed, file.media, 200, packed)

@@ -29,7 +29,7 @@ OWN = ("prompt", "answer")
 """Causes that a request has alone, too."""
 
 
-class Part(NamedTuple):
+class TimePart(NamedTuple):
     """Seconds of one cause; ``at`` counts from when the request was received."""
 
     cause: str
@@ -37,7 +37,7 @@ class Part(NamedTuple):
     seconds: float
 
 
-class Places(NamedTuple):
+class EnginePlaces(NamedTuple):
     """Sizes of the engine that requests wait for."""
 
     n_slots: int
@@ -49,7 +49,7 @@ class Why(msgspec.Struct, frozen=True):
     """From when it was received until its end, or the last that is known."""
     alone: float
     """That it is expected to take on an idle engine."""
-    parts: tuple[Part, ...]
+    parts: tuple[TimePart, ...]
     """One of each cause that took any time, in the order in which they began."""
     cause: str | None
     """Of most of the time that it would not have taken alone, where that is worth naming."""
@@ -70,7 +70,7 @@ def explain(
     story: Story,
     steps: Sequence[StepRecord],
     costs: CostModel | None,
-    places: Places,
+    places: EnginePlaces,
     *,
     received: float,
     compile_seconds: float = 0.0,
@@ -104,7 +104,7 @@ class _Bill:
 
     def why(self, seconds: float, alone: float) -> Why:
         parts = [
-            Part(cause, round(self._begins[cause], 6), round(spent, 6))
+            TimePart(cause, round(self._begins[cause], 6), round(spent, 6))
             for cause, spent in self._seconds.items()
             if spent > 1e-6
         ]
@@ -117,7 +117,7 @@ class _Bill:
         return Why(round(seconds, 6), round(alone, 6), tuple(parts), most.cause)
 
 
-def _waits(bill: _Bill, story: Story, steps: Sequence[StepRecord], places: Places) -> float:
+def _waits(bill: _Bill, story: Story, steps: Sequence[StepRecord], places: EnginePlaces) -> float:
     """Bills what it waited for before its rows; returns when the last span ended."""
     before: Span | None = None
     end = story.arrived
@@ -139,7 +139,7 @@ def _cause(
     span: Span,
     story: Story,
     steps: Sequence[StepRecord],
-    places: Places,
+    places: EnginePlaces,
 ) -> str:
     """Of a wait: what was short in most of the steps meanwhile."""
     if before is not None:
@@ -166,16 +166,21 @@ class _Steps:
         self._computed = 0
         """Tokens of its prompt that were computed once."""
         self._breaks = sorted(
-            (story.arrived + x.at, x.kind) for x in story.spans if x.kind in ("preempted", "replayed")
+            (story.arrived + x.at, x.kind)
+            for x in story.spans
+            if x.kind in ("preempted", "replayed")
         )
         self._waits = [
             (story.arrived + x.at, story.arrived + x.at + x.seconds)
             for x in story.spans
             if x.kind == "queued"
         ]
-        self._surplus = 0.0
-        """Seconds that steps took beyond what was expected of them, so far."""
-        self._first_surplus = 0.0
+        self._first: dict[str, float] = {}
+        """When its first step of each cause began."""
+        self._expected: dict[str, float] = {}
+        """Seconds of the steps that are expected of each cause."""
+        self._measured = 0.0
+        """Seconds of all of them."""
 
     def walk(self, steps: Sequence[StepRecord], end: float) -> tuple[float, float]:
         """Seconds that it costs alone, and when its last row ended."""
@@ -188,9 +193,22 @@ class _Steps:
                 self._gap(last, step.at)
             alone += self._step(step, row)
             last = step.at + step.seconds
-        if self._surplus > 0:
-            self._bill.add("machine", self._first_surplus, self._surplus)
-        return alone, max(end, last)
+        return alone * self._settle(), max(end, last)
+
+    def _settle(self) -> float:
+        """Bills the steps, all together: single ones vary. Returns by how much they were shorter
+        than expected; what they were longer is the machine's."""
+        expected = sum(self._expected.values())
+        scale = min(1.0, self._measured / expected) if expected else 1.0
+        for cause, seconds in self._expected.items():
+            self._bill.add(cause, self._first[cause], seconds * scale)
+        self._bill.add("machine", min(self._first.values(), default=0.0), self._measured - expected)
+        return scale
+
+    def _expect(self, cause: str, at: float, seconds: float) -> None:
+        if seconds > 0:
+            self._first.setdefault(cause, at)
+            self._expected[cause] = self._expected.get(cause, 0.0) + seconds
 
     def _gap(self, last: float, begin: float) -> None:
         """Between two of its steps, but for what it waited in a queue."""
@@ -203,26 +221,21 @@ class _Steps:
         else:
             self._bill.add("engine", last, max(0.0, seconds))
 
-    def _step(self, step: StepRecord, row: Row) -> float:
+    def _step(self, step: StepRecord, row: OwnRow) -> float:
         """Bills one; returns what its row costs alone, if that was not computed before."""
         cause, again = self._own(row, step.at)
+        self._measured += step.seconds
         if self._costs is None:
-            self._bill.add(cause, step.at, step.seconds)
+            self._expect(cause, step.at, step.seconds)
             return 0.0 if again else step.seconds
-        n_seen = self._n_seen
-        own = self._costs.step_seconds(_row_load(row, n_seen))
-        chunks, decodes = _others(step, self._story.id, n_seen)
-        prompts, answers = self._costs.beyond(chunks), self._costs.beyond(decodes)
-        expected = own + prompts + answers
-        scale = min(1.0, step.seconds / expected)
-        self._bill.add(cause, step.at, own * scale)
-        self._bill.add("others_prompts", step.at, prompts * scale)
-        self._bill.add("others_answers", step.at, answers * scale)
-        self._first_surplus = self._first_surplus or step.at
-        self._surplus += step.seconds - expected * scale
-        return 0.0 if again else own * scale
+        own = self._costs.step_seconds(_row_load(row, self._n_seen))
+        chunks, decodes = _others(step, self._story.id, self._n_seen)
+        self._expect(cause, step.at, own)
+        self._expect("others_prompts", step.at, self._costs.beyond(chunks))
+        self._expect("others_answers", step.at, self._costs.beyond(decodes))
+        return 0.0 if again else own
 
-    def _own(self, row: Row, at: float) -> tuple[str, bool]:
+    def _own(self, row: OwnRow, at: float) -> tuple[str, bool]:
         """Whose fault the request's own row is, and whether it was computed before."""
         if row.kind != "prefill":
             self._n_seen += row.n_tokens
@@ -235,7 +248,7 @@ class _Steps:
         return ("restart" if passed and passed[-1] == "replayed" else "preemption"), True
 
 
-class Row(NamedTuple):
+class OwnRow(NamedTuple):
     """What a request has of a step."""
 
     kind: str
@@ -243,19 +256,19 @@ class Row(NamedTuple):
     start: int = 0
 
 
-def row_of(step: StepRecord, request_id: int) -> Row | None:
+def row_of(step: StepRecord, request_id: int) -> OwnRow | None:
     if request_id in step.decodes:
-        return Row("decode", 1)
+        return OwnRow("decode", 1)
     for i, start, n in step.chunks:
         if i == request_id:
-            return Row("prefill", n, start)
+            return OwnRow("prefill", n, start)
     for i, n in (*step.drafts, *step.forced):
         if i == request_id:
-            return Row("decode", n)
+            return OwnRow("decode", n)
     return None
 
 
-def _row_load(row: Row, n_seen: int) -> Load:
+def _row_load(row: OwnRow, n_seen: int) -> Load:
     return chunk_load(row.n_tokens, row.start if row.kind == "prefill" else n_seen)
 
 
@@ -330,7 +343,7 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
 NOTHING = "Nothing slowed it down: it took {seconds} and would take {alone} alone."
 
 
-def sentence(why: Why, places: Places) -> tuple[str, str]:
+def sentence(why: Why, places: EnginePlaces) -> tuple[str, str]:
     """In words: why, and what to do; the latter empty where nothing needs to be done."""
     if why.cause is None:
         told = NOTHING.format(seconds=_told(why.seconds), alone=_told(why.alone))

@@ -31,7 +31,8 @@ class WebFile(NamedTuple):
 class WebPage(NamedTuple):
     version: str
     """Of all files: who has those of one version has no others."""
-    index: WebFile
+    home: WebFile
+    """The index."""
     files: Mapping[str, WebFile]
     """By their paths below the version's folder."""
 

@@ -46,12 +46,7 @@ class Quantiles(TypedDict):
     """Seconds, as between the buckets of ``/metrics``; null where nothing was measured."""
 
     count: int
-    p50: float |    steps: StepShares
-    disk: DiskFigures | None
-
-
-class Dashboard(DashboardCore):
-    kv: DashboardKv
+    p50: float | None
     p90: float | None
     p99: float | None
 
@@ -148,11 +143,14 @@ class DashboardCore(TypedDict):
     preemptions: int
     engine_deaths: int
     steps: StepShares
-    kv: DashboardKv
     disk: DiskFigures | None
 
 
-class History(TypedDict):
+class Dashboard(DashboardCore):
+    kv: DashboardKv
+
+
+class DashboardHistory(TypedDict):
     """Columns of equal length, oldest first."""
 
     object: Literal["dashboard.history"]

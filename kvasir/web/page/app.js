@@ -154,17 +154,19 @@ class App extends HTMLElement {
     const href = `#/c/${head.id}`;
     return h('li', {},
       h('a', { href, 'aria-current': location.hash === href ? 'page' : null }, h('span', { dir: 'auto' }, head.title || 'Untitled'), h('time', {}, when(head.updated))),
-      h('button', { type: 'button', class: 'quiet', 'aria-label': `Delete ${head.title || 'this conversation'}`, onclick: () => this.remove(head.id) }, '×'));
+      h('button', { type: 'button', class: 'quiet', 'aria-label': `Delete ${head.title || 'this conversation'}`, onclick: () => this.forget(head.id) }, '×'));
   }
 
   /** @param {string} id */
-  async remove(id) {
+  async forget(id) {
     const found = await store.load(id);
     if (!found) return;
+    this.chat?.gone.add(id);
     await store.remove(found);
     if (location.hash === `#/c/${id}`) location.hash = '#/';
     this.list();
     toast('Conversation deleted.', 'Undo', async () => {
+      this.chat?.gone.delete(id);
       await store.save(found.head, [...found.messages.values()]);
       this.list();
     });
@@ -174,7 +176,7 @@ class App extends HTMLElement {
   async heard(told) {
     this.list();
     const { chat } = this;
-    if (told.saved && chat && told.saved === chat.head.id && !chat.running.size) await chat.open(told.saved);
+    if (told.saved && chat && told.saved === chat.head.id) await chat.refresh();
   }
 
   async exportAll() {

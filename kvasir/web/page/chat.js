@@ -2,14 +2,15 @@
  * A conversation: what was said, what is being said, and where one writes.
  * @module
  */
-import { SILENCE, chatTask, run, textTask } from './answer.js';
-import { ApiError, curlOf, state } from './api.js';
+import { chatTask, textTask } from './answer.js';
+import { ApiError, curlOf } from './api.js';
 import { Composer } from './composer.js';
 import { show, toast } from './dialogs.js';
 import { arrange, fill, find, h } from './dom.js';
 import { promptDialog } from './inspector.js';
 import { paint } from './markdown/highlight.js';
 import { MessageView } from './message.js';
+import { Watch, patiently } from './patience.js';
 import { announce, session } from './session.js';
 import { settingsForm, summary } from './settings.js';
 import * as store from './store.js';
@@ -34,8 +35,13 @@ export class Chat extends HTMLElement {
     /** @type {Map<string, MessageView>} */
     this.views = new Map();
     this.limit = PAGE;
-    /** Answers that are coming, each with what stops it. @type {Map<string, AbortController>} */
+    /** When something was kept last. */
+    this.saved = 0;
+    /** Answers that are coming, of this conversation and others, each with what stops it.
+     * @type {Map<string, { stops: AbortController, message: Message }>} */
     this.running = new Map();
+    /** Conversations that were deleted: what still comes is not kept. @type {Set<string>} */
+    this.gone = new Set();
     this.composer = new Composer({ send: (text, files) => this.send(text, files), stop: () => this.stop() });
     this.earlier = h('button', { type: 'button', class: 'quiet earlier', onclick: () => this.more() }, 'Earlier messages');
     this.list = h('div', { class: 'messages', role: 'log', 'aria-label': 'Conversation', 'aria-live': 'off' });
@@ -60,7 +66,8 @@ export class Chat extends HTMLElement {
   }
 
   connectedCallback() {
-    if (!this.firstChild) this.append(this.scroller, this.wait, this.panel, this.composer.node);
+    if (this.firstChild) return;
+    this.append(this.scroller, this.wait, this.panel, this.composer.node);
     session.addEventListener('change', () => this.panel.open && this.showSettings());
     new IntersectionObserver(([seen]) => seen.isIntersecting && this.more(), { root: this.scroller }).observe(this.earlier);
   }
@@ -73,18 +80,39 @@ export class Chat extends HTMLElement {
   async open(id) {
     const found = id ? await store.load(id) : tree.newConversation(defaults());
     if (!found) return false;
-    this.conversation = found;
+    this.conversation = this.withRunning(found);
     this.limit = PAGE;
     this.views.clear();
     this.system.value = this.head.system;
     this.composer.open(id ?? 'new');
-    this.composer.busy(false);
+    this.composer.busy(this.isBusy);
     this.wait.textContent = '';
     this.render();
     this.line.textContent = summary(this.head.settings);
     if (this.panel.open) this.showSettings();
     this.scroller.scrollTop = this.scroller.scrollHeight;
     return true;
+  }
+
+  /** What another tab saved of it. */
+  async refresh() {
+    const found = await store.load(this.head.id);
+    if (!found || this.isBusy) return;
+    this.conversation = found;
+    this.views.clear();
+    this.render();
+  }
+
+  get isBusy() {
+    return [...this.running.values()].some(({ message }) => message.conversation === this.head.id);
+  }
+
+  /** With the answers that are coming in the place of what was kept of them. @param {import('./tree.js').Conversation} conversation */
+  withRunning(conversation) {
+    for (const { message } of this.running.values()) {
+      if (message.conversation === conversation.head.id) conversation.messages.set(message.id, message);
+    }
+    return conversation;
   }
 
   /** Shows the path to the selected leaf: views of messages that were there before stay. */
@@ -139,6 +167,7 @@ export class Chat extends HTMLElement {
     const isFirst = !this.conversation.messages.size;
     this.conversation = tree.withMessage(this.conversation, said);
     await this.keep([said]);
+    if (isFirst) this.composer.rename(this.head.id);
     if (isFirst) location.replace(`#/c/${this.head.id}`);
     await this.answer(said.id);
   }
@@ -197,73 +226,38 @@ export class Chat extends HTMLElement {
   async stream(task) {
     const stops = new AbortController();
     const { targets } = task;
-    for (const target of targets) this.running.set(target.id, stops);
+    const { head } = this;
+    for (const message of targets) this.running.set(message.id, { stops, message });
     this.render();
     this.composer.busy(true);
     this.foot();
     announce('The answer is coming.');
-    const watch = this.watch(targets);
+    const say = (/** @type {string} */ sentence) => { this.wait.textContent = sentence; };
+    const watch = new Watch(say);
     try {
-      await this.tries(task, stops, watch.heard);
+      await patiently(task, stops.signal, () => { watch.heard(); this.heard(targets, head); }, say);
       announce(`Answered. ${targets[0].content.slice(0, 300)}`);
     } catch (error) {
       this.failed(targets, /** @type {any} */ (error), stops.signal.aborted);
     } finally {
       watch.end();
       for (const target of targets) this.running.delete(target.id);
-      await this.keep(targets);
-      this.composer.busy(this.running.size > 0);
+      await this.keep(targets, head);
+      this.composer.busy(this.isBusy);
       for (const view of this.viewsOf(targets)) view.live(false);
       paint(this.list);
     }
   }
 
-  /** Asks; waits as long as the server says where it has no room, and asks again.
-   * @param {import('./answer.js').Task} task @param {AbortController} stops @param {() => void} heard */
-  async tries(task, stops, heard) {
-    for (;;) {
-      try {
-        return await run(task, stops.signal, heard);
-      } catch (error) {
-        const isFull = error instanceof ApiError && [429, 503].includes(error.status) && error.retryAfter > 0;
-        if (!isFull) throw error;
-        await this.countDown(/** @type {ApiError} */ (error), stops.signal);
-      }
+  /** Shows what came, and keeps it now and then. @param {Message[]} targets @param {import('./tree.js').Head} head */
+  heard(targets, head) {
+    for (const view of this.viewsOf(targets)) view.changed();
+    const now = performance.now();
+    if (now - this.saved > SAVE) {
+      this.saved = now;
+      this.keep(targets, head);
     }
-  }
-
-  /** @param {ApiError} error @param {AbortSignal} signal */
-  async countDown(error, signal) {
-    announce(`The server has no room. Asking again in ${error.retryAfter} seconds.`);
-    for (let left = error.retryAfter; left > 0; left--) {
-      this.wait.textContent = `${error.message} Asking again in ${left} s.`;
-      await new Promise((resolve) => setTimeout(resolve, 1000));
-      if (signal.aborted) throw new DOMException('stopped', 'AbortError');
-    }
-    this.wait.textContent = '';
-  }
-
-  /** Shows what comes, keeps it now and then, and asks why when nothing does. @param {Message[]} targets */
-  watch(targets) {
-    let last = performance.now();
-    let saved = last;
-    const heard = () => {
-      last = performance.now();
-      if (this.wait.textContent) this.wait.textContent = '';
-      for (const view of this.viewsOf(targets)) view.changed();
-      if (last - saved > SAVE) {
-        saved = last;
-        this.keep(targets);
-      }
-      this.follow();
-    };
-    const timer = setInterval(async () => {
-      if (performance.now() - last < SILENCE) return;
-      const word = await state();
-      if (performance.now() - last < SILENCE) return;
-      this.wait.textContent = word === 'ready' ? 'Waiting for the first token…' : `The server says: ${word}. The answer goes on when it can.`;
-    }, 1000);
-    return { heard, end: () => { clearInterval(timer); this.wait.textContent = ''; } };
+    this.follow();
   }
 
   /** @param {Message[]} targets */
@@ -285,7 +279,9 @@ export class Chat extends HTMLElement {
   }
 
   stop() {
-    for (const stops of new Set(this.running.values())) stops.abort();
+    for (const { stops, message } of this.running.values()) {
+      if (message.conversation === this.head.id) stops.abort();
+    }
   }
 
   /** At the foot, if that is where one was. */
@@ -298,11 +294,13 @@ export class Chat extends HTMLElement {
     this.scroller.scrollTop = this.scroller.scrollHeight;
   }
 
-  /** @param {Message[]} said */
-  async keep(said) {
-    const own = said.filter((message) => message.conversation === this.head.id);
+  /** @param {Message[]} said @param {import('./tree.js').Head} [head] of their conversation, which may not be the one that is shown */
+  async keep(said, head = this.head) {
     try {
-      await store.save(this.head, own);
+      if (this.gone.has(head.id)) return;
+      const isHere = head.id === this.head.id;
+      const kept = isHere ? said.filter((each) => this.conversation.messages.has(each.id)) : said;
+      await store.save(isHere ? this.head : head, kept);
     } catch (error) {
       const detail = new ApiError(0, store.isFull(error) ? 'This browser has no space left: export conversations, and delete some.' : `Not kept: ${/** @type {Error} */ (error).message}`, 'storage');
       this.dispatchEvent(new CustomEvent('trouble', { detail, bubbles: true }));
@@ -345,7 +343,7 @@ export class Chat extends HTMLElement {
   async removeMessage(message) {
     const before = this.conversation;
     const [kept, gone] = tree.without(before, message.id);
-    for (const each of gone) this.running.get(each.id)?.abort();
+    for (const each of gone) this.running.get(each.id)?.stops.abort();
     this.conversation = kept;
     this.render();
     await store.removeMessages(kept.head, gone);

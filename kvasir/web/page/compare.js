@@ -47,11 +47,11 @@ class Compare extends HTMLElement {
     await Promise.all((this.sides ?? []).map((side) => side.ask(this.prompt.value, stops.signal)));
     this.stops = undefined;
     this.button.textContent = 'Ask both';
-    this.part();
+    this.judge();
   }
 
   /** Marks the first token that differs. */
-  part() {
+  judge() {
     const [a, b] = this.sides ?? [];
     const at = firstDifference(a.pieces, b.pieces);
     for (const side of [a, b]) side.mark(at);

@@ -58,6 +58,11 @@ export class Composer {
     this.showFiles();
   }
 
+  /** The same conversation has an id now. @param {string} id */
+  rename(id) {
+    this.draft = DRAFT + id;
+  }
+
   /** @param {boolean} isBusy */
   busy(isBusy) {
     this.isBusy = isBusy;

@@ -28,16 +28,21 @@ class Dashboard extends HTMLElement {
     this.isHere = false;
   }
 
+  /** Whether nobody looks, or somebody reads a table or has the focus in a chart. */
+  get isStill() {
+    return document.hidden || this.querySelector('details[open]') !== null || (document.activeElement !== null && document.activeElement !== this && this.contains(document.activeElement));
+  }
+
   async look() {
     while (this.isHere) {
-      if (!document.hidden && !this.querySelector('details[open]')) await this.tell(() => json('v1/dashboard'), (told) => this.show(told));
+      if (!this.isStill) await this.tell(() => json('v1/dashboard'), (told) => this.show(told));
       await new Promise((resolve) => setTimeout(resolve, LOOK));
     }
   }
 
   async lookBack() {
     while (this.isHere) {
-      if (!document.hidden && !this.querySelector('details[open]')) await this.tell(() => json('v1/dashboard/history'), (told) => this.showPast(told));
+      if (!this.isStill) await this.tell(() => json('v1/dashboard/history'), (told) => this.showPast(told));
       await new Promise((resolve) => setTimeout(resolve, HISTORY));
     }
   }

@@ -14,7 +14,7 @@ const ATTRIBUTES = new Set(
   ('accept alt aria-atomic aria-busy aria-controls aria-current aria-describedby aria-expanded ' +
     'aria-hidden aria-keyshortcuts aria-label aria-labelledby aria-live aria-pressed aria-selected ' +
     'autocomplete autofocus checked class cols colspan d data-id data-kind dir disabled download ' +
-    'enterkeyhint fill for height href id inputmode lang list max maxlength min multiple name open ' +
+    'enterkeyhint fill for height hidden href id inputmode lang list max maxlength min multiple name open ' +
     'placeholder points preserveAspectRatio readonly rel reversed role rows scope selected size ' +
     'spellcheck src start step stroke tabindex target title type value viewBox width x x1 x2 y y1 y2')
     .split(' '),
@@ -52,7 +52,7 @@ export function h(tag, props = {}, ...children) {
 /** @param {any} node @param {string} name @param {any} value */
 function attribute(node, name, value) {
   if (!ATTRIBUTES.has(name)) throw new Error(`no attribute ${name} here`);
-  if (name === 'href' && !isSafe(String(value))) throw new Error('no such address here');
+  if (name === 'href' && !isSafe(String(value)) && !/^(#|blob:)/.test(value)) throw new Error('no such address here');
   if (name === 'src' && !String(value).startsWith('blob:')) throw new Error('nothing is fetched');
   node.setAttribute(name, value === true ? '' : String(value));
 }
@@ -74,9 +74,9 @@ export function fill(node, ...children) {
   append(node, children);
 }
 
-/** Whether a link may lead there: to the web, a mail address, or a place of this page. */
+/** Whether what somebody else wrote may lead there: to the web, or to a mail address. */
 export function isSafe(/** @type {string} */ href) {
-  return /^(https?:\/\/|mailto:|#|blob:)/i.test(href);
+  return /^(https?:\/\/|mailto:)/i.test(href);
 }
 
 /** The element that `selector` finds. @param {string} selector @param {ParentNode} [root] @returns {any} */

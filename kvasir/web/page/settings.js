@@ -2,7 +2,7 @@
  * What shapes an answer: fields with the bounds that the server told.
  * @module
  */
-import { find, h } from './dom.js';
+import { h } from './dom.js';
 import { session } from './session.js';
 
 /** @typedef {Record<string, any>} Settings */
@@ -109,9 +109,4 @@ function effort(value, set) {
 export function summary(settings) {
   const told = Object.entries(settings).map(([name, value]) => `${words(name).toLowerCase()} ${Array.isArray(value) ? value.length : value}`);
   return told.join(' · ') || 'as the server likes';
-}
-
-/** Focus for who opens the panel. @param {Element} form */
-export function focusFirst(form) {
-  find('input', form)?.focus();
 }

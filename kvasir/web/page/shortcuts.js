@@ -11,6 +11,7 @@ import { h } from './dom.js';
 export function listen(shortcuts) {
   const all = [...shortcuts, { keys: '?', says: 'Show these keys', does: () => list(all) }];
   document.addEventListener('keydown', (event) => {
+    if (document.querySelector('dialog[open]')) return;
     const isTyping = /** @type {Element} */ (event.target).matches('input, textarea, select');
     if (event.defaultPrevented || (isTyping && !event.altKey && event.key !== 'Escape')) return;
     const found = all.find((each) => each.keys === nameOf(event));

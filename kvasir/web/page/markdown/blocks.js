@@ -220,7 +220,7 @@ export class Blocks {
     while (this.open.length > depth) {
       const closed = /** @type {Block} */ (this.open.pop());
       if (closed.t === 'p' && !this.takeDefinitions(closed)) closed.isGone = true;
-      if (closed.t === 'indented') closed.s = closed.s.replace(/(?:[ \t]*\n)+$/, '\n');
+      if (closed.t === 'indented') closed.s = closed.s.replace(/\n(?:[ \t]*\n)*$/, '\n');
     }
   }
 

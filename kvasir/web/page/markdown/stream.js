@@ -22,6 +22,8 @@ export class MarkdownStream {
     this.closed = [];
     /** @type {import('./inline.js').References} */
     this.references = new Map();
+    /** Those that what is closed was read with. */
+    this.names = '[]';
   }
 
   /** @param {string} more */
@@ -37,32 +39,36 @@ export class MarkdownStream {
     lines.forEach((line, i) => (i < last || line) && blocks.add(line));
     const top = blocks.end().c;
     const open = top.findLastIndex((each) => each.born < last);
-    this.settle(top.slice(0, Math.max(open, 0)), blocks, lines, top[open]?.first ?? 0);
     const references = new Map(this.references);
     for (const { label, target } of blocks.definitions) {
       if (!references.has(label)) references.set(label, target);
     }
+    this.settle(top.slice(0, Math.max(open, 0)), references, blocks, top[open]?.first ?? 0);
+    this.readAgain(references);
     const rest = top.slice(Math.max(open, 0)).map((block) => shown(block, references));
     return [...this.closed.map((each) => each.node), ...rest].filter((node) => node !== null);
   }
 
   /** These blocks stay as they are; the open one begins with line `first`.
-   * @param {import('./blocks.js').Block[]} done @param {Blocks} blocks @param {string[]} lines @param {number} first */
-  settle(done, blocks, lines, first) {
+   * @param {import('./blocks.js').Block[]} done @param {import('./inline.js').References} references
+   * @param {Blocks} blocks @param {number} first */
+  settle(done, references, blocks, first) {
     if (first === 0) return;
-    const before = this.references.size;
     for (const { line, label, target } of blocks.definitions) {
       if (line < first && !this.references.has(label)) this.references.set(label, target);
     }
-    if (this.references.size > before) this.readAgain();
-    for (const block of done) this.closed.push({ block, node: shown(block, this.references) });
+    for (const block of done) this.closed.push({ block, node: shown(block, references) });
     this.from = offsetOf(this.text, this.from, first);
   }
 
-  /** What is closed, as it may name what was defined behind it. */
-  readAgain() {
+  /** What is closed, as it may name what is defined behind it; where something is that was not.
+   * @param {import('./inline.js').References} references */
+  readAgain(references) {
+    const names = JSON.stringify([...references]);
+    if (names === this.names) return;
+    this.names = names;
     for (const each of this.closed) {
-      if (JSON.stringify(each.node)?.includes('[')) each.node = shown(each.block, this.references);
+      if (/\[|"link"|"image"/.test(JSON.stringify(each.node))) each.node = shown(each.block, references);
     }
   }
 }

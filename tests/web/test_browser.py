@@ -1,0 +1,247 @@
+"""The page in a real browser, against a real server. ``KVASIR_CHROMIUM`` is the browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import Server, running_server
+from tests.e2e.toy_model import write_toy_model
+from tests.web.markdown_texts import NODE
+
+CHROMIUM = os.environ.get("KVASIR_CHROMIUM", "")
+SHOTS = Path(os.environ.get("KVASIR_SHOTS", "build/page/shots"))
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="make test-page has a browser")
+HOSTILE = Path(__file__).parent / "hostile_in_browser.js"
+VECTORS = Path(__file__).parent / "vectors.mjs"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = write_toy_model(tmp_path_factory.mktemp("page"))
+    with running_server(folder) as server:
+        yield server
+
+
+class Tab:
+    """A page that notes what it asked for and what went wrong."""
+
+    def __init__(self, browser: Any, server: Server, **context: Any) -> None:
+        self.context = browser.new_context(**context)
+        self.page = self.context.new_page()
+        self.asked: list[str] = []
+        self.wrong: list[str] = []
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("console", self._told)
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.url = server.url
+
+    def _told(self, message: Any) -> None:
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.wrong.append(message.text)
+
+    def open(self, place: str = "#/") -> Any:
+        self.page.goto(f"{self.url}/ui/{place}")
+        self.page.wait_for_selector(".top select option", state="attached")
+        return self.page
+
+    def say(self, text: str, n_answers: int = 1) -> None:
+        self.page.fill("#composer", text)
+        self.page.press("#composer", "Enter")
+        done = f".message.assistant:not(.live):nth-of-type({2 * n_answers})"
+        self.page.wait_for_selector(done)
+
+    def end(self) -> None:
+        foreign = [url for url in self.asked if not url.startswith((self.url, "blob:"))]
+        self.context.close()
+        assert foreign == []
+        assert self.wrong == []
+
+
+@pytest.fixture
+def tab(browser: Any, served: Server) -> Iterator[Tab]:
+    tab = Tab(browser, served)
+    yield tab
+    tab.end()
+
+
+def test_a_conversation_outlives_the_tab_and_branches(tab: Tab) -> None:
+    page = tab.open()
+    page.click(".panel summary")
+    page.get_by_label("Max tokens").fill("24")
+    tab.say("hello there")
+    assert page.locator(".message").count() == 2
+    assert "tok" in page.inner_text(".message.assistant .figures")
+    tab.say("and more", 2)
+    page.reload()
+    page.wait_for_selector(".message:nth-of-type(4)")
+    page.click(".message.assistant:last-of-type >> text=Again")
+    page.wait_for_selector("text=2/2")
+    page.wait_for_selector(".message.assistant:not(.live):last-of-type >> text=Again")
+    page.click("[aria-label='Version before']")
+    page.wait_for_selector("text=1/2")
+    page.click(".message.user:nth-of-type(3) >> text=Edit")
+    page.fill("dialog textarea", "another question")
+    page.click("dialog >> text=Send")
+    page.wait_for_selector("text=another question")
+    page.click(".message.assistant:nth-of-type(4):not(.live) >> text=Delete")
+    page.click(".toast >> text=Undo")
+    page.wait_for_selector(".message:nth-of-type(4)")
+    page.fill("[type=search]", "another")
+    page.wait_for_selector(".heads li")
+    page.fill("[type=search]", "nothing has this")
+    page.wait_for_selector(".heads li", state="detached")
+
+
+def test_tokens_are_seen_from_inside_and_branch(tab: Tab) -> None:
+    page = tab.open()
+    page.click(".panel summary")
+    page.get_by_label("Max tokens").fill("12")
+    page.get_by_label("Tops").fill("4")
+    tab.say("look inside")
+    page.click("text=Inside")
+    page.wait_for_selector(".token")
+    first = page.locator(".token").nth(2)
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector(".tops .top:nth-of-type(2)")
+    page.keyboard.press("ArrowDown")
+    page.locator(".tops .top").nth(1).click()
+    page.wait_for_selector("text=2/2")
+
+
+def test_prompt_why_dashboard_and_comparison(tab: Tab) -> None:
+    page = tab.open()
+    page.click(".panel summary")
+    page.get_by_label("Max tokens").fill("8")
+    tab.say("explain yourself")
+    page.click(".message.assistant >> text=Prompt")
+    page.wait_for_selector("dialog .token")
+    page.keyboard.press("Escape")
+    page.click(".message.assistant >> text=Why")
+    page.wait_for_selector("dialog .waterfall")
+    page.keyboard.press("Escape")
+    page.click("text=Dashboard")
+    page.wait_for_selector(".tile")
+    page.wait_for_selector("text=Blocks by request")
+    page.click("text=Compare")
+    page.fill("k-compare textarea", "the same")
+    page.click("text=Ask both")
+    page.wait_for_selector(".verdict:not(:empty)")
+
+
+def test_what_a_model_says_makes_no_foreign_node(tab: Tab) -> None:
+    """Vectors are rendered in the page itself; none acts, asks or leads anywhere."""
+    page = tab.open()
+    vectors = known_vectors()
+    version = page.locator("link[rel=stylesheet]").get_attribute("href").split("/")[0]
+    n_asked = len(tab.asked)
+    found = page.evaluate(HOSTILE.read_text("utf-8"), [version, vectors])
+    assert found == {"n": len(vectors), "foreign": [], "acted": False}
+    late = [url for url in tab.asked[n_asked:] if "/markdown/" not in url]
+    assert late == []
+
+
+def test_a_key_is_asked_for_and_stays_in_the_tab(
+    browser: Any, tmp_path: Path, served: Server
+) -> None:
+    with running_server(write_toy_model(tmp_path / "toy"), api_key="secret") as server:
+        tab = Tab(browser, server)
+        tab.page.goto(f"{server.url}/ui/")
+        tab.page.fill("dialog input", "secret")
+        tab.page.click("text=Use it")
+        tab.page.wait_for_selector(".top select option", state="attached")
+        assert tab.page.evaluate("Object.values(localStorage).join()").find("secret") < 0
+        assert tab.context.cookies() == []
+        tab.end()
+
+
+def test_a_server_that_is_gone_leaves_what_was_said(browser: Any, tmp_path: Path) -> None:
+    with running_server(write_toy_model(tmp_path / "toy", {"seconds": 0.05})) as server:
+        tab = Tab(browser, server)
+        page = tab.open()
+        page.fill("#composer", "a long answer, please")
+        page.press("#composer", "Enter")
+        page.wait_for_function(
+            "document.querySelector('.message.live .body')?.textContent.length > 5"
+        )
+        os.kill(server.process.pid, signal.SIGKILL)
+        server.process.wait()
+        page.wait_for_selector(".trouble:not([hidden])")
+        page.wait_for_selector(".banner:not([hidden])")
+        assert page.inner_text(".message.user .said") == "a long answer, please"
+        assert len(page.inner_text(".message.assistant .body")) > 5
+        page.wait_for_selector(".message.assistant >> text=Continue")
+        tab.context.close()
+
+
+def known_vectors() -> list[str]:
+    program = (
+        f"import({json.dumps(VECTORS.as_uri())}).then(x => console.log(JSON.stringify(x.VECTORS)))"
+    )
+    done = subprocess.run([str(NODE), "-e", program], capture_output=True, text=True, check=True)
+    found: list[str] = json.loads(done.stdout)
+    return found
+
+
+SIZES = {"wide": (1280, 800), "narrow": (360, 740)}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_shots(browser: Any, served: Server, scheme: str, size: str) -> None:
+    """For eyes; and nothing is wider than the window."""
+    width, height = SIZES[size]
+    tab = Tab(browser, served, color_scheme=scheme, viewport={"width": width, "height": height})
+    page = tab.open()
+    SHOTS.mkdir(parents=True, exist_ok=True)
+
+    def shoot(name: str) -> None:
+        page.screenshot(path=str(SHOTS / f"{name}-{scheme}-{size}.png"))
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+
+    shoot("empty")
+    page.evaluate("document.querySelector('k-chat').panel.open = true")
+    page.get_by_label("Max tokens").fill("60")
+    shoot("settings")
+    page.evaluate("document.querySelector('k-chat').panel.open = false")
+    tab.say("hello there, how are you?")
+    page.evaluate((Path(__file__).parent / "sample_answer.js").read_text("utf-8"))
+    shoot("chat")
+    page.click(".message.assistant >> text=Why")
+    page.wait_for_selector(".waterfall")
+    shoot("why")
+    page.keyboard.press("Escape")
+    page.goto(f"{served.url}/ui/#/dashboard")
+    page.wait_for_selector(".tile")
+    page.wait_for_timeout(1500)
+    shoot("dashboard")
+    page.goto(f"{served.url}/ui/#/compare")
+    page.wait_for_selector("k-compare textarea")
+    shoot("compare")
+    tab.end()
+
+
+def test_names_of_fields_are_those_of_the_server(tab: Tab) -> None:
+    page = tab.open()
+    page.click(".panel summary")
+    field = page.get_by_label("Temperature")
+    field.fill("101")
+    assert re.search(r"0 to 100", page.inner_text(".is-wrong ~ small"))
