@@ -117,5 +117,6 @@ test('differences and numbers', () => {
   assert.equal(firstDifference(of(1, 2), of(1, 3)), 1);
   assert.equal(firstDifference(of(1), of(1, 3)), 1);
   assert.deepEqual([0.0004, 0.05, 0.2, 1.234, 75, 130, null].map(format.duration), ['0.4 ms', '50 ms', '200 ms', '1.23 s', '75.0 s', '2 min 10 s', '–']);
+  assert.deepEqual(['', ' a', 'a\n', '\r', '\u200b\t'].map(format.visible), ['∅', '␣a', 'a⏎\n', '‹d›', '‹200b›⇥']);
   assert.deepEqual([900, 1500, 2_500_000].map(format.size), ['900 B', '1.5 kB', '2.5 MB']);
 });

@@ -49,7 +49,9 @@ def theirs(texts: Sequence[str]) -> list[str]:
 def plain(html: str) -> str:
     """Without the white space beside tags of blocks, which means nothing outside code."""
     parts = re.split(r"(<pre>.*?</pre>)", html, flags=re.DOTALL)
-    return "".join(x if x.startswith("<pre>") else TAG.sub(r"\1", x).strip("\n") for x in parts).strip()
+    return "".join(
+        x if x.startswith("<pre>") else TAG.sub(r"\1", x).strip("\n") for x in parts
+    ).strip()
 
 
 def different(texts: Sequence[str]) -> list[int]:

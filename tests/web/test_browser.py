@@ -7,7 +7,8 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from tests.web.markdown_texts import NODE
 CHROMIUM = os.environ.get("KVASIR_CHROMIUM", "")
 SHOTS = Path(os.environ.get("KVASIR_SHOTS", "build/page/shots"))
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="make test-page has a browser")
+PATIENCE = 15_000
+"""Milliseconds that anything may take on a busy machine."""
 HOSTILE = Path(__file__).parent / "hostile_in_browser.js"
 VECTORS = Path(__file__).parent / "vectors.mjs"
 
@@ -40,12 +43,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE / 1000
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 class Tab:
     """A page that notes what it asked for and what went wrong."""
 
     def __init__(self, browser: Any, server: Server, **context: Any) -> None:
         self.context = browser.new_context(**context)
         self.page = self.context.new_page()
+        self.page.set_default_timeout(PATIENCE)
         self.asked: list[str] = []
         self.wrong: list[str] = []
         self.page.on("request", lambda request: self.asked.append(request.url))
@@ -114,9 +125,9 @@ def test_tokens_are_seen_from_inside_and_branch(tab: Tab) -> None:
     page = tab.open()
     page.click(".panel summary")
     page.get_by_label("Max tokens").fill("12")
-    page.get_by_label("Tops").fill("4")
+    page.get_by_label("Alternatives").fill("4")
     tab.say("look inside")
-    page.click("text=Inside")
+    page.get_by_role("button", name="Inside", exact=True).click()
     page.wait_for_selector(".token")
     first = page.locator(".token").nth(2)
     first.focus()
@@ -138,10 +149,10 @@ def test_prompt_why_dashboard_and_comparison(tab: Tab) -> None:
     page.click(".message.assistant >> text=Why")
     page.wait_for_selector("dialog .waterfall")
     page.keyboard.press("Escape")
-    page.click("text=Dashboard")
+    page.click("a >> text=Dashboard")
     page.wait_for_selector(".tile")
     page.wait_for_selector("text=Blocks by request")
-    page.click("text=Compare")
+    page.click("a >> text=Compare")
     page.fill("k-compare textarea", "the same")
     page.click("text=Ask both")
     page.wait_for_selector(".verdict:not(:empty)")
@@ -179,9 +190,8 @@ def test_a_server_that_is_gone_leaves_what_was_said(browser: Any, tmp_path: Path
         page = tab.open()
         page.fill("#composer", "a long answer, please")
         page.press("#composer", "Enter")
-        page.wait_for_function(
-            "document.querySelector('.message.live .body')?.textContent.length > 5"
-        )
+        said = page.locator(".message.live .body")
+        until(lambda: len(said.text_content() or "") > 5)
         os.kill(server.process.pid, signal.SIGKILL)
         server.process.wait()
         page.wait_for_selector(".trouble:not([hidden])")
@@ -199,6 +209,56 @@ def known_vectors() -> list[str]:
     done = subprocess.run([str(NODE), "-e", program], capture_output=True, text=True, check=True)
     found: list[str] = json.loads(done.stdout)
     return found
+
+
+LEVELS = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
+
+
+def violations(page: Any, source: str) -> list[str]:
+    """What axe-core finds against WCAG 2.2 AA, as its rules and where."""
+    page.evaluate(source)
+    found = page.evaluate("options => axe.run(document, options)", {"runOnly": LEVELS})
+    return [f"{x['id']}: {x['nodes'][0]['html'][:150]}" for x in found["violations"]]
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(browser: Any, served: Server, scheme: str, width: int) -> None:
+    package = pytest.importorskip("axe_playwright_python")
+    source = (Path(package.__file__).parent / "axe.min.js").read_text("utf-8")
+    size = {"width": width, "height": 740}
+    tab = Tab(browser, served, color_scheme=scheme, viewport=size, reduced_motion="reduce")
+    page = tab.open()
+    found = {"empty": violations(page, source)}
+    page.click(".panel summary")
+    page.get_by_label("Max tokens").fill("30")
+    page.get_by_label("Alternatives").fill("3")
+    found["settings"] = violations(page, source)
+    tab.say("hello")
+    page.click(".panel summary")
+    page.evaluate((Path(__file__).parent / "sample_answer.js").read_text("utf-8"))
+    found["chat"] = violations(page, source)
+    for name, place in (("Prompt", ".token"), ("Why", ".waterfall")):
+        page.get_by_role("button", name=name, exact=True).click()
+        page.wait_for_selector(f"dialog {place}")
+        found[name] = violations(page, source)
+        page.keyboard.press("Escape")
+    page.get_by_role("button", name="Inside", exact=True).click()
+    page.locator(".token").nth(1).focus()
+    page.wait_for_selector(".top")
+    found["inside"] = violations(page, source)
+    page.locator("main").focus()
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog .keys")
+    found["keys"] = violations(page, source)
+    page.keyboard.press("Escape")
+    for place in ("dashboard", "compare"):
+        page.goto(f"{served.url}/ui/#/{place}")
+        page.wait_for_selector(f"k-{place} h1")
+        page.wait_for_timeout(800)
+        found[place] = violations(page, source)
+    tab.end()
+    assert {name: each for name, each in found.items() if each} == {}
 
 
 SIZES = {"wide": (1280, 800), "narrow": (360, 740)}

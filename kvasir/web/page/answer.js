@@ -43,13 +43,16 @@ function logprobs(path, tops) {
 export async function run(task, signal, changed) {
   const begun = performance.now();
   const response = await ask(task.path, task.body, signal);
-  if (!response.body) throw new ApiError(0, 'The answer has no body.', 'broken');
-  for await (const event of events(response.body)) {
-    const failed = failureOf(event);
-    if (failed) throw failed;
-    if (event.done) return;
-    take(event, task.targets, (performance.now() - begun) / 1000);
-    changed();
+  try {
+    for await (const event of events(/** @type {ReadableStream} */ (response.body))) {
+      const failed = failureOf(event);
+      if (failed) throw failed;
+      if (event.done) return;
+      take(event, task.targets, (performance.now() - begun) / 1000);
+      changed();
+    }
+  } catch (error) {
+    if (signal.aborted || error instanceof ApiError) throw error; // else the connection broke
   }
   throw new ApiError(0, 'The connection broke before the answer was complete.', 'broken');
 }
@@ -127,5 +130,5 @@ function idOf(name) {
 /** Tokens per second since the first. @param {import('./tree.js').Stats} [stats] */
 export function rate(stats) {
   const seconds = (stats?.seconds ?? 0) - (stats?.first ?? 0);
-  return stats?.tokens && stats.tokens > 1 && seconds > 0 ? (stats.tokens - 1) / seconds : null;
+  return stats?.tokens && stats.tokens > 1 && seconds > 0.02 ? (stats.tokens - 1) / seconds : null;
 }

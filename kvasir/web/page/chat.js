@@ -45,7 +45,7 @@ export class Chat extends HTMLElement {
     this.composer = new Composer({ send: (text, files) => this.send(text, files), stop: () => this.stop() });
     this.earlier = h('button', { type: 'button', class: 'quiet earlier', onclick: () => this.more() }, 'Earlier messages');
     this.list = h('div', { class: 'messages', role: 'log', 'aria-label': 'Conversation', 'aria-live': 'off' });
-    this.scroller = h('div', { class: 'scroller', tabindex: -1 }, this.earlier, this.list);
+    this.scroller = h('div', { class: 'scroller', role: 'region', 'aria-label': 'Messages', tabindex: 0 }, this.earlier, this.list);
     this.wait = h('p', { class: 'wait', role: 'status' });
     this.system = h('textarea', { rows: 3, 'aria-label': 'System prompt', placeholder: 'System prompt', oninput: () => this.setHead({ system: this.system.value }) });
     this.fields = h('div');

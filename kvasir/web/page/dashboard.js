@@ -64,7 +64,7 @@ class Dashboard extends HTMLElement {
     fill(this.now,
       tile('Tokens per second', decimal(told.output_rate, told.output_rate < 100 ? 1 : 0), `${decimal(told.prompt_rate, 0)} of prompts`),
       tile('Running', `${told.running} of ${told.places}`, `${told.waiting} wait`),
-      tile('Next starts in', duration(told.expected_wait), told.state),
+      tile('Next starts', told.expected_wait ? `in ${duration(told.expected_wait)}` : 'now', told.state),
       tile('Cache hits', percent(hits), `of ${count(told.prefix_queries)} tokens looked up`),
       told.drafted ? tile('Drafts accepted', percent(told.accepted / told.drafted), `of ${count(told.drafted)} tokens`) : null,
       told.engine_deaths ? tile('Engine deaths', count(told.engine_deaths), 'since the start') : null);
@@ -92,7 +92,8 @@ function tile(name, value, note) {
 
 /** @param {Record<string, any>} windows */
 function latencies(windows) {
-  const rows = Object.entries(WINDOWS).flatMap(([seconds, name]) => {
+  const whole = Object.entries(WINDOWS).filter(([seconds], i) => i === 0 || windows[seconds].seconds > Number(seconds) * 0.9);
+  const rows = whole.flatMap(([seconds, name]) => {
     const window = windows[seconds];
     const isShort = window.seconds < Number(seconds) * 0.9;
     return ['ttft', 'itl'].map((kind) => {

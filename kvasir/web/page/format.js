@@ -16,6 +16,7 @@ export function decimal(n, digits = 1) {
 /** @param {number | null | undefined} seconds */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return '–';
+  if (seconds === 0) return '0 ms';
   if (seconds < 0.0995) return `${(seconds * 1000).toFixed(seconds < 0.00995 ? 1 : 0)} ms`;
   if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 99.5) return `${seconds.toFixed(seconds < 9.95 ? 2 : 1)} s`;
@@ -43,4 +44,11 @@ export function when(time) {
   return isToday
     ? date.toLocaleTimeString('en', { hour: '2-digit', minute: '2-digit', hour12: false })
     : date.toLocaleDateString('en', { day: 'numeric', month: 'short' });
+}
+
+/** The text of a token, so that white space, control characters and nothing can be seen. @param {string} text */
+export function visible(text) {
+  if (text === '') return '∅';
+  const shown = text.replaceAll('\n', '⏎\n').replaceAll('\t', '⇥').replace(/^ | $/g, '␣');
+  return shown.replace(/(?!\n)\p{C}/gu, (c) => `‹${(c.codePointAt(0) ?? 0).toString(16)}›`);
 }

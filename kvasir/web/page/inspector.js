@@ -6,7 +6,7 @@
 import { json } from './api.js';
 import { show } from './dialogs.js';
 import { fill, h } from './dom.js';
-import { count } from './format.js';
+import { count, visible } from './format.js';
 import { session } from './session.js';
 
 const MAX_SHOWN = 4000;
@@ -48,7 +48,7 @@ function token(each, isCached, special) {
   const isBytes = Array.isArray(each.piece);
   const text = isBytes ? each.piece.map((/** @type {number} */ byte) => `‹${byte.toString(16)}›`).join('') : each.piece;
   const kind = `token${special.has(each.piece) ? ' special' : ''}${isCached ? ' cached' : ''}`;
-  return h('span', { class: kind, title: `id ${each.id}` }, text.replaceAll('\n', '⏎\n') || '∅', h('sub', {}, each.id));
+  return h('span', { class: kind, title: `id ${each.id}` }, visible(text), h('sub', {}, each.id));
 }
 
 /** @param {string | null} text */

@@ -8,10 +8,12 @@ import { session } from './session.js';
 /** @typedef {Record<string, any>} Settings */
 
 const FIRST = ['temperature', 'top_p', 'top_k', 'min_p'];
+/** Of fields whose own names say little. @type {Record<string, string>} */
+const NAMES = { n: 'Answers', tops: 'Alternatives' };
 const EFFORTS = ['', 'none', 'minimal', 'low', 'medium', 'high'];
 
 /** @param {string} name */
-const words = (name) => name.replaceAll('_', ' ').replace(/^./, (c) => c.toUpperCase());
+const words = (name) => NAMES[name] ?? name.replaceAll('_', ' ').replace(/^./, (c) => c.toUpperCase());
 
 /**
  * A form over `settings`; `changed` is given new ones.
@@ -37,7 +39,7 @@ export function settingsForm(settings, changed) {
     { class: 'fields' },
     first,
     whole('max_tokens', 1, length, 'Tokens of an answer, at most. Empty: as many as fit.'),
-    whole('n', 1, facts?.max_n ?? 1, 'Answers at once.'),
+    whole('n', 1, facts?.max_n ?? 1, 'How many at once.'),
     whole('seed', 0, 2 ** 53 - 1, 'Equal seeds give equal answers. Empty: any.'),
     whole('tops', 0, facts?.max_logprobs ?? 0, 'Alternatives told for each token, to look inside. 0: none.'),
     stops(now.stop, set),

@@ -5,7 +5,7 @@
  */
 import { json } from './api.js';
 import { fill, h } from './dom.js';
-import { percent } from './format.js';
+import { percent, visible } from './format.js';
 
 /** @typedef {import('./tree.js').Top} Top */
 /** @typedef {import('./tree.js').Message} Message */
@@ -19,7 +19,7 @@ const TEXTS = new Map();
  */
 export function tokensOf(body, message, branch) {
   const tops = (message.tops ?? []).slice(0, message.ids?.length);
-  const list = h('div', { class: 'tops', role: 'listbox', 'aria-label': 'Likely here' });
+  const list = h('div', { class: 'tops', role: 'group', 'aria-label': 'Likely here' });
   const show = async (/** @type {number} */ at) => {
     tokens.forEach((token, i) => token.setAttribute('aria-selected', String(i === at)));
     await name(tops[at]);
@@ -82,11 +82,6 @@ async function name(tops) {
 /** @param {Top} top */
 function textOf(top) {
   return top.text || TEXTS.get(top.id) || '';
-}
-
-/** White space and nothing are made visible. @param {string} text */
-function visible(text) {
-  return text.replaceAll('\n', '⏎\n').replace(/^ | $/g, '␣') || '∅';
 }
 
 /** 0 for a token that was hardly chosen, to 4 for one without doubt. @param {number} logprob */

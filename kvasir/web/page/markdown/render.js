@@ -77,7 +77,7 @@ function create(node, depth) {
     case 'link':
       return inside(link(node));
     case 'image':
-      return h('span', { class: 'image-name', title: node.href }, `🖼 ${textOf(node) || node.href}`);
+      return h('span', { class: 'image-name', title: node.href }, `[image: ${textOf(node) || node.href}]`);
     case 'tight':
       return inside(h('span', { class: 'tight' }));
     case 'heading':
