@@ -83,14 +83,16 @@ test-long: $(VENV)/.built $(VENV)/.dev
 		tests/diff/test_sampling_support.py tests/e2e/test_borders.py tests/e2e/test_images.py tests/unit/test_tokenizer_time.py \
 		tests/unit/test_families.py $(ARGS)
 
-# CommonMark's examples lie in the source of markdown-it-py; a browser is not fetched, what drives it is.
+# CommonMark's examples lie in the source of markdown-it-py; a browser is not fetched, what drives it is; types are checked where npm is.
 test-page: $(VENV)/.built $(VENV)/.dev
 	mkdir -p build/page
-	$(VENV)/bin/python -m pip --disable-pip-version-check download --no-deps --no-binary :all: --no-build-isolation \
+	$(VENV)/bin/python -m pip --disable-pip-version-check download --no-deps --no-binary :all: \
 		--require-hashes -r tests/web/examples.txt -d build/page
 	tar xzf build/page/markdown_it_py-*.tar.gz -C build/page --strip-components 1 --wildcards '*/commonmark.json'
-	$(VENV)/bin/python $(PIP) --require-hashes -r tests/web/requirements.txt --target build/page/lib --upgrade
-	KVASIR_COMMONMARK=$$(find build/page -name commonmark.json) KVASIR_CHROMIUM=$(CHROMIUM) KVASIR_MUTATIONS=100000 PYTHONPATH=build/page/lib \
+	$(VENV)/bin/python $(PIP) --no-deps --require-hashes -r tests/web/requirements.txt --target build/page/lib --upgrade
+	if command -v npm; then cp tests/web/package.json tests/web/package-lock.json build/page && (cd build/page && npm ci --no-audit --no-fund --ignore-scripts) \
+		&& build/page/node_modules/.bin/tsc -p tests/web/tsconfig.json; fi
+	KVASIR_COMMONMARK=$$(find build/page/tests -name commonmark.json) KVASIR_CHROMIUM=$(CHROMIUM) KVASIR_MUTATIONS=100000 PYTHONPATH=build/page/lib \
 		$(VENV)/bin/python -m pytest -s tests/web tests/unit/test_page_logic.py $(ARGS)
 
 # The chat templates of many models lie in the source of llama-cpp-python.

@@ -155,3 +155,16 @@ def test_why_an_answer_took_its_time(toy: Server) -> None:
         parts = sum(part["seconds"] for part in choice["parts"])
         assert abs(parts - choice["seconds"]) <= 0.1 * choice["seconds"] + 0.01
     assert toy.get("/v1/requests/none/why").status_code == 404
+
+
+def test_a_branch_goes_on_from_exactly_the_ids_before_it(toy: Server) -> None:
+    """As the page branches: what was said behind a token is said again by who begins with it."""
+    talk = {"messages": [{"role": "user", "content": "say something long"}], "temperature": 0}
+    asked = {**talk, "max_tokens": 24, "return_token_ids": True, "ignore_eos": True}
+    whole = toy.post("/v1/chat/completions", asked).json()
+    prompt, ids = whole["prompt_token_ids"], whole["choices"][0]["token_ids"]
+    for at in (1, 11, 23):
+        more = {"temperature": 0, "ignore_eos": True, "return_token_ids": True}
+        body = {**more, "prompt": prompt + ids[:at], "max_tokens": len(ids) - at}
+        rest = toy.post("/v1/completions", body).json()["choices"][0]
+        assert rest["token_ids"] == ids[at:]

@@ -202,6 +202,86 @@ def test_a_server_that_is_gone_leaves_what_was_said(browser: Any, tmp_path: Path
         tab.context.close()
 
 
+def test_a_prompt_that_is_too_long_is_told_with_both_counts(tab: Tab) -> None:
+    page = tab.open()
+    page.fill("#composer", "many words " * 9000)
+    page.press("#composer", "Enter")
+    page.wait_for_selector(".trouble:not([hidden])")
+    assert len(re.findall(r"\d{3,}", page.inner_text(".message.assistant .trouble"))) >= 2
+
+
+def test_no_room_is_counted_down_and_asked_again(browser: Any, tmp_path: Path) -> None:
+    folder = write_toy_model(tmp_path / "toy", {"seconds": 0.05})
+    with running_server(folder, max_requests=1) as server:
+        body = {"model": server.model, "prompt": "x", "max_tokens": 120, "ignore_eos": True}
+        with server.http.stream(
+            "POST", f"{server.url}/v1/completions", json={**body, "stream": True}
+        ):
+            tab = Tab(browser, server)
+            page = tab.open()
+            page.click(".panel summary")
+            page.get_by_label("Max tokens").fill("4")
+            page.fill("#composer", "is there room?")
+            page.press("#composer", "Enter")
+            page.wait_for_selector(".wait >> text=Asking again in")
+        page.wait_for_selector(".message.assistant:not(.live) .figures:not(:empty)")
+        assert page.inner_text(".wait") == ""
+        tab.context.close()
+
+
+def test_an_engine_that_dies_is_said_and_the_answer_goes_on(browser: Any, tmp_path: Path) -> None:
+    folder = write_toy_model(tmp_path / "toy", {"seconds": 0.05, "start": 4})
+    with running_server(folder) as server:
+        tab = Tab(browser, server)
+        page = tab.open()
+        page.click(".panel summary")
+        page.get_by_label("Max tokens").fill("60")
+        page.fill("#composer", "go on whatever happens")
+        page.press("#composer", "Enter")
+        said = page.locator(".message.live .body")
+        until(lambda: len(said.text_content() or "") > 5)
+        os.kill(server.engine_pid(), signal.SIGKILL)
+        page.wait_for_selector(".wait >> text=engine restarts")
+        page.wait_for_selector(".message.assistant:not(.live)")
+        assert page.inner_text(".message.assistant .trouble") == ""
+        tab.end()
+
+
+def test_two_tabs_show_what_the_other_saved_and_files_bring_it_back(tab: Tab) -> None:
+    page = tab.open()
+    page.click(".panel summary")
+    page.get_by_label("Max tokens").fill("4")
+    other = tab.context.new_page()
+    other.set_default_timeout(PATIENCE)
+    other.goto(f"{tab.url}/ui/")
+    tab.say("said in one tab")
+    other.wait_for_selector(".heads >> text=said in one tab")
+    with page.expect_download() as download:
+        page.click("text=Export")
+    path = download.value.path()
+    told = json.loads(Path(path).read_text("utf-8"))
+    assert told["format"] == "kvasir.conversations"
+    page.click("[aria-label='Delete said in one tab']")
+    other.wait_for_selector(".heads li", state="detached")
+    with page.expect_file_chooser() as chooser:
+        page.click("text=Import")
+    chooser.value.set_files(path)
+    page.click(".heads >> text=said in one tab")
+    page.wait_for_selector(".message.assistant")
+
+
+def test_a_long_conversation_stays_quick(tab: Tab) -> None:
+    """Times are a browser's on a machine that does other things too: bounds are wide, figures are
+    printed."""
+    page = tab.open()
+    program = (Path(__file__).parent / "long_conversation.js").read_text("utf-8")
+    told = page.evaluate(program, [2000, 4000, 400])
+    print({name: value if name == "long" else round(value, 1) for name, value in told.items()})
+    assert told["opened"] < 2000
+    assert told["p95"] < 40
+    assert told["nodes"] < 20_000
+
+
 def known_vectors() -> list[str]:
     program = (
         f"import({json.dumps(VECTORS.as_uri())}).then(x => console.log(JSON.stringify(x.VECTORS)))"

@@ -90,7 +90,7 @@ export class Chat extends HTMLElement {
     this.render();
     this.line.textContent = summary(this.head.settings);
     if (this.panel.open) this.showSettings();
-    this.scroller.scrollTop = this.scroller.scrollHeight;
+    this.foot();
     return true;
   }
 
@@ -273,6 +273,7 @@ export class Chat extends HTMLElement {
       if (!isStopped) target.error = error.message;
       target.code = error.code;
     }
+    this.foot();
     if (isStopped) return announce('Stopped.');
     announce(error.message);
     this.dispatchEvent(new CustomEvent('trouble', { detail: error, bubbles: true }));
@@ -287,11 +288,13 @@ export class Chat extends HTMLElement {
   /** At the foot, if that is where one was. */
   follow() {
     const { scrollTop, scrollHeight, clientHeight } = this.scroller;
-    if (scrollHeight - scrollTop - clientHeight < NEAR) requestAnimationFrame(() => this.foot());
+    if (scrollHeight - scrollTop - clientHeight < NEAR) requestAnimationFrame(() => this.foot(0));
   }
 
-  foot() {
+  /** Twice more, as what comes into view gets its true height. @param {number} [again] */
+  foot(again = 2) {
     this.scroller.scrollTop = this.scroller.scrollHeight;
+    if (again) requestAnimationFrame(() => this.foot(again - 1));
   }
 
   /** @param {Message[]} said @param {import('./tree.js').Head} [head] of their conversation, which may not be the one that is shown */

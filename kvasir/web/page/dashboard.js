@@ -143,7 +143,7 @@ function refusals(told) {
   const rows = (/** @type {Record<string, number>} */ counts) => Object.entries(counts).sort((a, b) => b[1] - a[1]).map(([name, n]) => [name, count(n)]);
   return h('section', { class: 'chart' }, h('h2', {}, 'Ends and refusals since the start'),
     plainTable('Choices that ended', ['Ended by', 'Choices'], rows(told.finished)),
-    plainTable('Failed and refused requests', ['Refused for', 'Requests'], rows(told.refusals)));
+    Object.keys(told.refusals).length ? plainTable('Failed and refused requests', ['Refused for', 'Requests'], rows(told.refusals)) : h('p', { class: 'note' }, 'Nothing was refused.'));
 }
 
 /** @param {any} told */

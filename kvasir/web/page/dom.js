@@ -20,7 +20,7 @@ const ATTRIBUTES = new Set(
     .split(' '),
 );
 
-/** @typedef {Node | string | number | null | undefined | false | Child[]} Child */
+/** @typedef {Node | string | number | null | undefined | false | any[]} Child */
 
 /**
  * An element. `props`: attributes by their names, and listeners as `onclick` and the like, which

@@ -32,9 +32,9 @@ export function tokensOf(body, message, branch) {
     onfocus: () => show(at),
     onmouseenter: () => show(at),
     onkeydown: (/** @type {KeyboardEvent} */ event) => move(event, tokens, at, list),
-  }, visible(textOf(top[0]))));
+  }, inFlow(top[0])));
   fill(body, h('div', { class: 'tokens', role: 'listbox', 'aria-label': 'Tokens: arrow keys move, down chooses' }, tokens), list);
-  if (tops.length) name(tops.map((top) => top[0])).then(() => tokens.forEach((token, i) => (token.textContent = visible(textOf(tops[i][0])))));
+  if (tops.length) name(tops.map((top) => top[0])).then(() => tokens.forEach((token, i) => (token.textContent = inFlow(tops[i][0]))));
 }
 
 /** @param {KeyboardEvent} event @param {any[]} tokens @param {number} at @param {Element} list */
@@ -82,6 +82,12 @@ async function name(tops) {
 /** @param {Top} top */
 function textOf(top) {
   return top.text || TEXTS.get(top.id) || '';
+}
+
+/** As it stands in the text; what could not be seen there is made visible. @param {Top} top */
+function inFlow(top) {
+  const text = textOf(top);
+  return text.trim() && !text.includes('\n') ? text : visible(text);
 }
 
 /** 0 for a token that was hardly chosen, to 4 for one without doubt. @param {number} logprob */

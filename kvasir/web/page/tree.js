@@ -192,6 +192,7 @@ function importedOne(told) {
   const ids = new Map((told.messages ?? []).map((/** @type {any} */ each) => [each.id, newId()]));
   const messages = new Map();
   for (const each of told.messages ?? []) {
+    /** @type {'user' | 'assistant'} */
     const role = each.role === 'assistant' ? 'assistant' : 'user';
     const parent = ids.get(each.parent) ?? null;
     const id = /** @type {string} */ (ids.get(each.id));
