@@ -340,7 +340,7 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
     ),
 }
 """Of each cause: what happened, and what helps."""
-NOTHING = "Nothing slowed it down: it took {seconds} and would take {alone} alone."
+NOTHING = "Nothing slowed it down much: it took {seconds}, and alone would take about {alone}."
 
 
 def sentence(why: Why, places: EnginePlaces) -> tuple[str, str]:

@@ -282,6 +282,77 @@ def test_a_long_conversation_stays_quick(tab: Tab) -> None:
     assert told["nodes"] < 20_000
 
 
+def test_a_newer_server_and_a_full_browser_are_said(tab: Tab) -> None:
+    page = tab.open()
+    page.route("**/ui/", lambda route: route.fulfill(headers={"etag": '"0123456789abcdef"'}))
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_selector(".banner >> text=newer page")
+    page.unroute("**/ui/")
+    page.evaluate(
+        "() => { IDBObjectStore.prototype.put = () => {"
+        " throw new DOMException('', 'QuotaExceededError'); }; }"
+    )
+    page.fill("#composer", "is there space?")
+    page.press("#composer", "Enter")
+    page.wait_for_selector(".banner >> text=no space left")
+    page.wait_for_selector(".message.assistant:not(.live)")
+
+
+def test_all_is_done_by_keyboard_alone(tab: Tab) -> None:
+    page = tab.open()
+    keys = page.keyboard
+    keys.type("hello")
+    keys.press("Enter")
+    page.wait_for_selector(".message.assistant:not(.live)")
+    page.evaluate("document.activeElement.blur()")
+    keys.press("k")
+    assert focused(page).startswith("article.message assistant")
+    reach(page, "button:Again")
+    keys.press("Enter")
+    page.wait_for_selector("text=2/2")
+    page.wait_for_selector(".message.assistant:not(.live)")
+    page.evaluate("document.activeElement.blur()")
+    keys.press("?")
+    page.wait_for_selector("dialog .keys")
+    assert focused(page).startswith("button")
+    keys.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
+    keys.press("Alt+d")
+    page.wait_for_selector(".tile")
+    reach(page, "summary:Table")
+    keys.press("Enter")
+    page.wait_for_selector("details[open] table")
+    keys.press("Alt+n")
+    page.wait_for_selector(".welcome")
+    assert focused(page).startswith("textarea")
+    keys.press("Shift+Tab")
+    keys.press("/")
+    assert focused(page).startswith("input")
+    page.keyboard.type("hello")
+    reach(page, "a:hello")
+    keys.press("Enter")
+    page.wait_for_selector(".message.assistant")
+
+
+def focused(page: Any) -> str:
+    told: str = page.evaluate(
+        "() => { const at = document.activeElement; return at.localName +"
+        " (at.className ? '.' + at.className : '') + ':' + at.textContent; }"
+    )
+    return told
+
+
+def reach(page: Any, what: str, most: int = 60) -> None:
+    """By Tab alone."""
+    tag, _, text = what.partition(":")
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        found = focused(page)
+        if found.split(".")[0].split(":")[0] == tag and text in found:
+            return
+    raise AssertionError(f"{what} is not reached")
+
+
 def known_vectors() -> list[str]:
     program = (
         f"import({json.dumps(VECTORS.as_uri())}).then(x => console.log(JSON.stringify(x.VECTORS)))"
@@ -341,6 +412,28 @@ def test_axe_finds_nothing(browser: Any, served: Server, scheme: str, width: int
     assert {name: each for name, each in found.items() if each} == {}
 
 
+@pytest.mark.parametrize("look", ["forced", "rtl", "zoomed"])
+def test_other_looks(browser: Any, served: Server, look: str) -> None:
+    """Colours of the system, right to left, and twice as large."""
+    size = {"width": 640, "height": 400} if look == "zoomed" else {"width": 1000, "height": 700}
+    scale = 2 if look == "zoomed" else 1
+    colours = "active" if look == "forced" else "none"
+    tab = Tab(browser, served, forced_colors=colours, viewport=size, device_scale_factor=scale)
+    page = tab.open()
+    if look == "rtl":
+        page.evaluate("document.documentElement.dir = 'rtl'")
+    page.click(".panel summary")
+    page.get_by_label("Max tokens").fill("20")
+    page.click(".panel summary")
+    tab.say("\u0645\u0631\u062d\u0628\u0627" if look == "rtl" else "hello")
+    page.evaluate((Path(__file__).parent / "sample_answer.js").read_text("utf-8"))
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=str(SHOTS / f"{look}.png"))
+    width = page.evaluate("document.documentElement.scrollWidth")
+    assert width <= size["width"]
+    tab.end()
+
+
 SIZES = {"wide": (1280, 800), "narrow": (360, 740)}
 
 
@@ -358,6 +451,10 @@ def test_shots(browser: Any, served: Server, scheme: str, size: str) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
 
     shoot("empty")
+    if size == "narrow":
+        page.click(".menu")
+        shoot("menu")
+        page.click(".menu")
     page.evaluate("document.querySelector('k-chat').panel.open = true")
     page.get_by_label("Max tokens").fill("60")
     shoot("settings")

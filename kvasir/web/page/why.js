@@ -60,7 +60,7 @@ function waterfall(choice) {
     'table',
     { class: 'waterfall' },
     h('caption', {}, `${duration(choice.seconds)} in all; alone it would take about ${duration(choice.alone_seconds)}.`),
-    h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Cause'), h('th', { scope: 'col' }, 'Time'), h('th', { scope: 'col' }, 'When it began, and how much'))),
+    h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Cause'), h('th', { scope: 'col' }, 'Time'), h('th', { scope: 'col' }, 'When'))),
     h('tbody', {}, rows, row('Alone, all of it', 0, choice.alone_seconds, whole, 'alone')),
   );
 }
