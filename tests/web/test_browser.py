@@ -121,6 +121,19 @@ def test_a_conversation_outlives_the_tab_and_branches(tab: Tab) -> None:
     page.wait_for_selector(".heads li", state="detached")
 
 
+def test_several_answers_at_once_are_versions(tab: Tab) -> None:
+    page = tab.open()
+    page.click(".panel summary")
+    page.get_by_label("Max tokens").fill("6")
+    page.get_by_label("Answers").fill("3")
+    tab.say("three times")
+    page.wait_for_selector("text=1/3")
+    for n in ("2/3", "3/3"):
+        page.click("[aria-label='Next version']")
+        page.wait_for_selector(f"text={n}")
+        assert page.inner_text(".message.assistant .body")
+
+
 def test_tokens_are_seen_from_inside_and_branch(tab: Tab) -> None:
     page = tab.open()
     page.click(".panel summary")

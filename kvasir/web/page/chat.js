@@ -5,7 +5,7 @@
 import { chatTask, textTask } from './answer.js';
 import { ApiError, curlOf } from './api.js';
 import { Composer } from './composer.js';
-import { show, toast } from './dialogs.js';
+import { copy, show, toast } from './dialogs.js';
 import { arrange, fill, find, h } from './dom.js';
 import { promptDialog } from './inspector.js';
 import { paint } from './markdown/highlight.js';
@@ -363,7 +363,7 @@ export class Chat extends HTMLElement {
   async curl(message) {
     const { n: _, ...settings } = message.settings ?? this.head.settings;
     const { path, body } = chatTask(this.request(message.parent), { model: message.model ?? session.model, ...settings }, [message]);
-    await navigator.clipboard.writeText(curlOf(path, body));
+    await copy(curlOf(path, body));
     toast('Copied: the same request for a shell.');
   }
 }

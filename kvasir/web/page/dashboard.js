@@ -130,12 +130,34 @@ function owners(kv) {
   const fullness = (/** @type {any} */ own) => (own.blocks ? own.tokens / (own.blocks * kv.block_size) : 0);
   const each = kv.contiguous / running;
   const whole = (/** @type {any} */ own, n = 1) => own.tokens / (each * n * kv.block_size);
-  const rows = kv.requests.map((/** @type {any} */ own) => [own.id, count(own.blocks), count(own.tokens), percent(fullness(own)), percent(whole(own))]);
+  const rows = kv.requests.map((/** @type {any} */ own, /** @type {number} */ i) => [`${i + 1}: ${short(own.id)}`, count(own.blocks), count(own.tokens), percent(fullness(own)), percent(whole(own))]);
   const { others } = kv;
   if (others.running) rows.push([`${count(others.running)} of other keys`, count(others.blocks), count(others.tokens), percent(fullness(others)), percent(whole(others, others.running))]);
   return h('section', { class: 'chart' }, h('h2', {}, 'Blocks by request'),
     plainTable('Blocks by request', ['Request', 'Blocks', 'Tokens', 'Filled', 'Filled if contiguous'], rows),
+    memory(kv, each),
     h('p', { class: 'note' }, `Given at once, whole contexts would take ${count(kv.contiguous)} blocks of ${count(kv.blocks)}.`));
+}
+
+/** @param {string} id */
+function short(id) {
+  return id.length > 18 ? `${id.slice(0, 9)}…${id.slice(-6)}` : id;
+}
+
+/** The same as a figure: what each is given in blocks, and in one piece, and how much of that it uses.
+ * @param {any} kv @param {number} each blocks of a whole context */
+function memory(kv, each) {
+  const bar = (/** @type {number} */ given, /** @type {number} */ used) => h('svg', { viewBox: '0 0 100 10', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
+    h('rect', { class: 'two', x: 0, y: 0, width: (100 * given) / each, height: 10 }),
+    h('rect', { class: 'one', x: 0, y: 0, width: (100 * used) / each, height: 10 }));
+  const row = (/** @type {any} */ own, /** @type {string} */ name) => {
+    const used = own.tokens / kv.block_size;
+    return h('tr', {}, h('th', { scope: 'row' }, name), h('td', {}, bar(own.blocks, used)), h('td', {}, bar(each, used)));
+  };
+  const rows = kv.requests.map((/** @type {any} */ own, /** @type {number} */ i) => row(own, String(i + 1)));
+  if (!rows.length) return null;
+  return [h('table', { class: 'memory' }, h('thead', {}, h('tr', {}, h('th', {}, ''), h('th', { scope: 'col' }, 'In blocks'), h('th', { scope: 'col' }, 'Contiguous'))), h('tbody', {}, rows)),
+    h('p', { class: 'legend' }, h('span', { class: 'one' }, 'used'), h('span', { class: 'two' }, 'given and unused'))];
 }
 
 /** @param {any} told */

@@ -15,6 +15,16 @@ export function show(title, ...children) {
   return dialog;
 }
 
+/** To the clipboard, also where a page is not served over TLS. @param {string} text */
+export async function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = h('textarea', { class: 'unseen', 'aria-hidden': 'true' }, text);
+  (find('dialog') ?? document.body).appendChild(area);
+  area.select();
+  document.execCommand('copy');
+  area.remove();
+}
+
 /**
  * A sentence at the foot of the page for some seconds, with something that can still be done.
  * @param {string} sentence @param {string} [label] @param {() => void} [act]

@@ -4,6 +4,7 @@
  */
 import { rate } from './answer.js';
 import { pictureOf } from './composer.js';
+import { copy as copyText } from './dialogs.js';
 import { fill, h } from './dom.js';
 import { count, decimal, duration } from './format.js';
 import { render } from './markdown/render.js';
@@ -63,7 +64,7 @@ export class MessageView {
     const { does, message } = this;
     const act = (/** @type {string} */ label, /** @type {(m: Message) => void} */ does) =>
       h('button', { type: 'button', class: 'quiet', onclick: () => does(message) }, label);
-    const copy = act('Copy', () => navigator.clipboard.writeText(message.content));
+    const copy = act('Copy', () => copyText(message.content));
     const own = [act('Edit', does.edit), copy, act('Delete', does.remove)];
     const answers = [
       act('Again', does.again),

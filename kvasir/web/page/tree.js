@@ -21,8 +21,10 @@
 export const FORMAT = 'kvasir.conversations';
 const MAX_TITLE = 60;
 
+/** Random, also where a page is not served over TLS and has no `randomUUID`. */
 export function newId() {
-  return crypto.randomUUID();
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
 /** @param {Record<string, any>} settings @param {string} [system] @returns {Conversation} */

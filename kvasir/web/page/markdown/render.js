@@ -2,6 +2,7 @@
  * From nodes of Markdown to nodes of the page: those that stayed the same stay where they are.
  * @module
  */
+import { copy as copyText } from '../dialogs.js';
 import { arrange, h, isSafe } from '../dom.js';
 
 /** @typedef {import('./blocks.js').Shown} Shown */
@@ -113,7 +114,7 @@ function codeBlock(node) {
 
 /** @param {Element} code @param {Element} button */
 async function copyOf(code, button) {
-  await navigator.clipboard.writeText(code.textContent ?? '');
+  await copyText(code.textContent ?? '');
   button.textContent = 'Copied';
   setTimeout(() => (button.textContent = 'Copy'), 1500);
 }
