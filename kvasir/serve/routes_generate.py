@@ -127,9 +127,10 @@ async def answer(
     def submitted(first: int) -> None:
         n_choices = resolved.job.n_choices
         seconds = server.compiler.seconds
-        received = exchange.arrived
+        began, client = exchange.arrived, model.client
+        waits = client.state != "ready" or began < client.ready_at
         service.served.add(
-            Served(envelope.id, first, n_choices, owner, model.root, seconds, received)
+            Served(envelope.id, first, n_choices, owner, model.root, seconds, began, waits)
         )
 
     if keep is not None and keep.is_resumable:

@@ -11,7 +11,7 @@ from kvasir.serve.service import Service
 from kvasir.serve.slices import Work
 from kvasir.timing.records import StepRecord, Story
 from kvasir.timing.timeline import Timeline
-from kvasir.timing.why import MAX_FITTED, MIN_FITTED, EnginePlaces, explain, fitted, sentence
+from kvasir.timing.why import MAX_FITTED, MIN_FITTED, Began, EnginePlaces, explain, fitted, sentence
 
 
 async def get_request_why(service: Service, exchange: Exchange) -> None:
@@ -50,9 +50,12 @@ def _choice(
     known = _known(timeline, steps)
     costs = (yield from fitted(known, story.n_prompt)) if len(known) >= MIN_FITTED else None
     places = EnginePlaces(info.max_num_seqs, info.block_size)
-    received = min(served.received or story.arrived, story.arrived)
-    seconds = served.compile_seconds
-    why = explain(story, steps, costs, places, received=received, compile_seconds=seconds)
+    began = Began(
+        min(served.received or story.arrived, story.arrived),
+        served.compile_seconds,
+        served.waits_for_model,
+    )
+    why = explain(story, steps, costs, places, began)
     yield
     what, remedy = sentence(why, places)
     return {

@@ -44,6 +44,17 @@ class EnginePlaces(NamedTuple):
     block_size: int
 
 
+class Began(NamedTuple):
+    """How a request began, before the engine had it."""
+
+    received: float
+    """When the server had it, on the engine's clock."""
+    compile_seconds: float = 0.0
+    """That its constraint was compiled."""
+    waits_for_model: bool = False
+    """Whether the model was loaded or started meanwhile."""
+
+
 class Why(msgspec.Struct, frozen=True):
     seconds: float
     """From when it was received until its end, or the last that is known."""
@@ -71,17 +82,17 @@ def explain(
     steps: Sequence[StepRecord],
     costs: CostModel | None,
     places: EnginePlaces,
-    *,
-    received: float,
-    compile_seconds: float = 0.0,
+    began: Began,
 ) -> Why:
-    """``steps``: those of its life, in order. ``received``: when the server had it, on the
-    engine's clock. ``costs``: None where too few steps are known to say what is whose."""
+    """``steps``: those of its life, in order. ``costs``: None where too few steps are known to say
+    what is whose."""
+    received = began.received
     bill = _Bill(received)
     before = max(0.0, story.arrived - received)
-    grammar = min(before, compile_seconds)
+    grammar = min(before, began.compile_seconds)
     bill.add("grammar", received, grammar)
-    bill.add("before", received + grammar, before - grammar)
+    rest = "load" if began.waits_for_model else "before"
+    bill.add(rest, received + grammar, before - grammar)
     end = _waits(bill, story, steps, places)
     alone, end = _Steps(bill, story, costs).walk(steps, end)
     return bill.why(max(end, story.arrived) - received, alone)
@@ -298,8 +309,12 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "send the same one again: it is compiled once; or make it smaller",
     ),
     "before": (
-        "it was read, rendered and tokenized, or the model was loaded or woken for it",
-        "shorten the prompt; keep the engine awake with a longer --sleep-idle-seconds",
+        "it was read, rendered and tokenized",
+        "shorten the prompt",
+    ),
+    "load": (
+        "the model was loaded, or its engine was started, woken or replaced",
+        "keep the engine awake with a longer --sleep-idle-seconds; the log says why one ended",
     ),
     "slots": (
         "it waited for a place: all {n_slots} were taken",

@@ -10,7 +10,7 @@ from kvasir.serve.slices import at_once
 from kvasir.timing.cost import CostModel, Costs, Load, chunk_load
 from kvasir.timing.records import Mark, StepRecord
 from kvasir.timing.timeline import Timeline
-from kvasir.timing.why import SENTENCES, EnginePlaces, Why, explain, fitted, sentence
+from kvasir.timing.why import SENTENCES, Began, EnginePlaces, Why, explain, fitted, sentence
 
 TRUE = CostModel(Costs(step=4e-3, row=1e-3, token=2e-4, pair=1e-9, entry=1e-9))
 PLACES = EnginePlaces(n_slots=4, block_size=16)
@@ -61,13 +61,19 @@ class Machine:
         for _ in range(n):
             self.step((1, *beside), slower=slower)
 
-    def why(self, *, received: float | None = None, compile_seconds: float = 0.0) -> Why:
+    def why(
+        self,
+        *,
+        received: float | None = None,
+        compile_seconds: float = 0.0,
+        loads: bool = False,
+    ) -> Why:
         story = self.timeline.story(1)
         assert story is not None
         costs = at_once(fitted(self.timeline.recent(5000)[:240], N_PROMPT))
         steps = self.timeline.steps_of(1)
         begun = story.arrived if received is None else received
-        return explain(story, steps, costs, PLACES, received=begun, compile_seconds=compile_seconds)
+        return explain(story, steps, costs, PLACES, Began(begun, compile_seconds, loads))
 
 
 def seconds(why: Why, cause: str) -> float:
@@ -198,6 +204,8 @@ def test_before_the_engine_had_it() -> None:
     assert why.cause == "grammar"
     assert seconds(why, "grammar") == pytest.approx(2.0)
     assert seconds(why, "before") == pytest.approx(1.0)
+    why = machine.why(received=story.arrived - 3.0, loads=True)
+    assert why.cause == "load"
 
 
 def test_all_seconds_are_somebodys() -> None:

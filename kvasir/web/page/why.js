@@ -9,7 +9,8 @@ import { duration } from './format.js';
 
 /** @type {Record<string, string>} */
 const NAMES = {
-  before: 'Before the engine',
+  before: 'Read and tokenized',
+  load: 'Model loaded or started',
   grammar: 'Grammar compiled',
   slots: 'Waited for a place',
   blocks: 'Waited for KV blocks',
