@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
+import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from typing import Any
 
 import httpx
 
@@ -168,3 +172,31 @@ def test_a_branch_goes_on_from_exactly_the_ids_before_it(toy: Server) -> None:
         body = {**more, "prompt": prompt + ids[:at], "max_tokens": len(ids) - at}
         rest = toy.post("/v1/completions", body).json()["choices"][0]
         assert rest["token_ids"] == ids[at:]
+
+
+def why_of(server: Server, response_id: str) -> Any:
+    (choice,) = server.get(f"/v1/requests/{response_id}/why").json()["choices"]
+    return choice
+
+
+def test_causes_that_are_made_are_those_that_are_named(server: StartServer) -> None:
+    """A place that another had, and an engine that died, with their seconds."""
+    with server(faults={"seconds": 0.02}) as own:
+        body = {**TEXT, "max_tokens": 60, "ignore_eos": True}
+        with ThreadPoolExecutor() as pool:
+            first = pool.submit(own.post, "/v1/completions", {**body, "n": 32})
+            time.sleep(0.3)
+            second = own.post("/v1/completions", {**body, "max_tokens": 2}).json()
+            waited = why_of(own, second["id"])
+            assert waited["cause"] == "slots", waited
+            slots = sum(x["seconds"] for x in waited["parts"] if x["cause"] == "slots")
+            assert slots > 0.5 * waited["seconds"]
+            assert "--max-num-seqs" in waited["remedy"]
+            told = own.get(f"/v1/requests/{first.result().json()['id']}/why").json()
+            assert len(told["choices"]) == 32
+            assert {choice["cause"] for choice in told["choices"]}.isdisjoint({"slots", "restart"})
+            third = pool.submit(own.post, "/v1/completions", body)
+            time.sleep(0.4)
+            os.kill(own.engine_pid(), signal.SIGKILL)
+            restarted = why_of(own, third.result().json()["id"])
+            assert restarted["cause"] == "restart", restarted
