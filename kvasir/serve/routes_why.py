@@ -9,9 +9,22 @@ from kvasir.serve.routes_timeline import find_served
 from kvasir.serve.served import Served
 from kvasir.serve.service import Service
 from kvasir.serve.slices import Work
+from kvasir.timing.cost import CostModel
 from kvasir.timing.records import StepRecord, Story
 from kvasir.timing.timeline import Timeline
-from kvasir.timing.why import MAX_FITTED, MIN_FITTED, Began, EnginePlaces, explain, fitted, sentence
+from kvasir.timing.why import (
+    MAX_FITTED,
+    MAX_STEPS,
+    MIN_FITTED,
+    Began,
+    EnginePlaces,
+    explain,
+    fitted,
+    sentence,
+)
+
+MAX_EXPLAINED = 4
+"""Choices of one response."""
 
 
 async def get_request_why(service: Service, exchange: Exchange) -> None:
@@ -31,32 +44,47 @@ async def get_request_why(service: Service, exchange: Exchange) -> None:
 
 
 def _choices(timeline: Timeline, served: Served, info: Ready) -> Work[list[WhyChoice]]:
+    """Of many the first few are explained: the others ran beside them."""
     stories = yield from timeline.telling(served.ids)
+    costs = yield from _costs(timeline, stories[0])
     found: list[WhyChoice] = []
     for index, story in enumerate(stories):
         if story is None:
             found.append({"index": index, "state": "forgotten"})
+        elif index >= MAX_EXPLAINED:
+            found.append({"index": index, "state": story.state})
         else:
-            found.append((yield from _choice(index, story, timeline, served, info)))
+            found.append((yield from _choice(index, story, timeline, costs, served, info)))
         yield
     return found
 
 
+def _costs(timeline: Timeline, story: Story | None) -> Work[CostModel | None]:
+    """Of the steps around the first choice."""
+    if story is None:
+        return None
+    known = _known(timeline, timeline.steps_of(story.id))
+    yield
+    return (yield from fitted(known, story.n_prompt)) if len(known) >= MIN_FITTED else None
+
+
 def _choice(
-    index: int, story: Story, timeline: Timeline, served: Served, info: Ready
+    index: int,
+    story: Story,
+    timeline: Timeline,
+    costs: CostModel | None,
+    served: Served,
+    info: Ready,
 ) -> Work[WhyChoice]:
     steps = timeline.steps_of(story.id)
     yield
-    known = _known(timeline, steps)
-    costs = (yield from fitted(known, story.n_prompt)) if len(known) >= MIN_FITTED else None
     places = EnginePlaces(info.max_num_seqs, info.block_size)
     began = Began(
         min(served.received or story.arrived, story.arrived),
         served.compile_seconds,
         served.waits_for_model,
     )
-    why = explain(story, steps, costs, places, began)
-    yield
+    why = yield from explain(story, steps[-MAX_STEPS:], costs, places, began)
     what, remedy = sentence(why, places)
     return {
         "index": index,
@@ -67,7 +95,7 @@ def _choice(
         "sentence": what,
         "remedy": remedy,
         "parts": [{"cause": x.cause, "at": x.at, "seconds": x.seconds} for x in why.parts],
-        "is_truncated": story.is_truncated,
+        "is_truncated": story.is_truncated or len(steps) > MAX_STEPS,
     }
 
 

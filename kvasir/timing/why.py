@@ -7,6 +7,7 @@ theirs; what is beyond both is the machine's.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -22,8 +23,12 @@ MIN_FITTED = 32
 """Steps that a cost model needs before it says anything."""
 MAX_FITTED = 384
 """Steps that it is fitted to: the newest of those that are known."""
+MAX_STEPS = 8192
+"""Of a life, the newest: what is before them is not explained."""
 PIECE = 16
 """Steps fitted before somebody else may have a turn: a third of a millisecond."""
+WALK = 128
+"""Steps billed before that: half a millisecond."""
 
 OWN = ("prompt", "answer")
 """Causes that a request has alone, too."""
@@ -83,9 +88,9 @@ def explain(
     costs: CostModel | None,
     places: EnginePlaces,
     began: Began,
-) -> Why:
-    """``steps``: those of its life, in order. ``costs``: None where too few steps are known to say
-    what is whose."""
+) -> Generator[None, None, Why]:
+    """``steps``: those of its life, in order, at most ``MAX_STEPS``. ``costs``: None where too few
+    steps are known to say what is whose."""
     received = began.received
     bill = _Bill(received)
     before = max(0.0, story.arrived - received)
@@ -94,7 +99,8 @@ def explain(
     rest = "load" if began.waits_for_model else "before"
     bill.add(rest, received + grammar, before - grammar)
     end = _waits(bill, story, steps, places)
-    alone, end = _Steps(bill, story, costs).walk(steps, end)
+    yield
+    alone, end = yield from _Steps(bill, story, costs).walk(steps, end)
     return bill.why(max(end, story.arrived) - received, alone)
 
 
@@ -181,11 +187,15 @@ class _Steps:
             for x in story.spans
             if x.kind in ("preempted", "replayed")
         )
+        self._break_times = [at for at, _ in self._breaks]
         self._waits = [
             (story.arrived + x.at, story.arrived + x.at + x.seconds)
             for x in story.spans
             if x.kind == "queued"
         ]
+        self._members: tuple[int, ...] = ()
+        """Who decoded in the last step that was looked at, and whether it was among them."""
+        self._is_member = False
         self._first: dict[str, float] = {}
         """When its first step of each cause began."""
         self._expected: dict[str, float] = {}
@@ -193,11 +203,15 @@ class _Steps:
         self._measured = 0.0
         """Seconds of all of them."""
 
-    def walk(self, steps: Sequence[StepRecord], end: float) -> tuple[float, float]:
+    def walk(
+        self, steps: Sequence[StepRecord], end: float
+    ) -> Generator[None, None, tuple[float, float]]:
         """Seconds that it costs alone, and when its last row ended."""
         alone, last = 0.0, 0.0
-        for step in steps:
-            row = row_of(step, self._story.id)
+        for i, step in enumerate(steps):
+            if i % WALK == 0:
+                yield
+            row = self._row(step)
             if row is None:
                 continue
             if last:
@@ -205,6 +219,13 @@ class _Steps:
             alone += self._step(step, row)
             last = step.at + step.seconds
         return alone * self._settle(), max(end, last)
+
+    def _row(self, step: StepRecord) -> OwnRow | None:
+        """Steps whose decoding requests are the same share one tuple of them."""
+        if step.decodes is not self._members:
+            self._members = step.decodes
+            self._is_member = self._story.id in step.decodes
+        return OwnRow("decode", 1) if self._is_member else row_of(step, self._story.id)
 
     def _settle(self) -> float:
         """Bills the steps, all together: single ones vary. Returns by how much they were shorter
@@ -222,15 +243,16 @@ class _Steps:
             self._expected[cause] = self._expected.get(cause, 0.0) + seconds
 
     def _gap(self, last: float, begin: float) -> None:
-        """Between two of its steps, but for what it waited in a queue."""
+        """Between two of its steps; but for what it waited in a queue, which comes behind breaks
+        alone."""
+        first = bisect_left(self._break_times, last)
+        kinds = [kind for _, kind in self._breaks[first : bisect_right(self._break_times, begin)]]
+        if not kinds:
+            self._bill.add("engine", last, begin - last)
+            return
         waited = sum(max(0.0, min(begin, b) - max(last, a)) for a, b in self._waits)
-        seconds = begin - last - waited
-        kinds = [kind for at, kind in self._breaks if last <= at <= begin]
-        if kinds:
-            cause = "restart" if "replayed" in kinds else "preemption"
-            self._bill.add(cause, last, max(0.0, seconds))
-        else:
-            self._bill.add("engine", last, max(0.0, seconds))
+        cause = "restart" if "replayed" in kinds else "preemption"
+        self._bill.add(cause, last, begin - last - waited)
 
     def _step(self, step: StepRecord, row: OwnRow) -> float:
         """Bills one; returns what its row costs alone, if that was not computed before."""
@@ -240,7 +262,8 @@ class _Steps:
             self._expect(cause, step.at, step.seconds)
             return 0.0 if again else step.seconds
         own = self._costs.step_seconds(_row_load(row, self._n_seen))
-        chunks, decodes = _others(step, self._story.id, self._n_seen)
+        n_decodes = len(step.decodes) - (row.kind == "decode")
+        chunks, decodes = _others(step, self._story.id, self._n_seen, n_decodes)
         self._expect(cause, step.at, own)
         self._expect("others_prompts", step.at, self._costs.beyond(chunks))
         self._expect("others_answers", step.at, self._costs.beyond(decodes))
@@ -260,7 +283,8 @@ class _Steps:
 
 
 class OwnRow(NamedTuple):
-    """What a request has of a step."""
+    """What a request has of a step: a "decode" of one token, one that is "several" (drafted or
+    forced ones with it), or a "prefill"."""
 
     kind: str
     n_tokens: int
@@ -268,14 +292,13 @@ class OwnRow(NamedTuple):
 
 
 def row_of(step: StepRecord, request_id: int) -> OwnRow | None:
-    if request_id in step.decodes:
-        return OwnRow("decode", 1)
+    """But for a decode of one token."""
     for i, start, n in step.chunks:
         if i == request_id:
             return OwnRow("prefill", n, start)
     for i, n in (*step.drafts, *step.forced):
         if i == request_id:
-            return OwnRow("decode", n)
+            return OwnRow("several", n)
     return None
 
 
@@ -284,17 +307,16 @@ def _row_load(row: OwnRow, n_seen: int) -> Load:
 
 
 def _load(step: StepRecord, n_usual: int) -> Load:
-    chunks, decodes = _others(step, -1, n_usual)
+    chunks, decodes = _others(step, -1, n_usual, len(step.decodes))
     return chunks.plus(decodes)
 
 
-def _others(step: StepRecord, request_id: int, n_seen: int) -> tuple[Load, Load]:
-    """Chunks and decoded rows of all but one request."""
+def _others(step: StepRecord, request_id: int, n_seen: int, n_decodes: int) -> tuple[Load, Load]:
+    """Chunks and decoded rows of all but one request; ``n_decodes`` of these are of one token."""
     chunks = Load()
     for i, start, n in step.chunks:
         if i != request_id:
             chunks = chunks.plus(chunk_load(n, start))
-    n_decodes = len(step.decodes) - (request_id in step.decodes)
     each = chunk_load(1, n_seen)
     decodes = Load(*(n_decodes * x for x in each))
     for i, n in (*step.drafts, *step.forced):

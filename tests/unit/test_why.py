@@ -73,7 +73,8 @@ class Machine:
         costs = at_once(fitted(self.timeline.recent(5000)[:240], N_PROMPT))
         steps = self.timeline.steps_of(1)
         begun = story.arrived if received is None else received
-        return explain(story, steps, costs, PLACES, Began(begun, compile_seconds, loads))
+        began = Began(begun, compile_seconds, loads)
+        return at_once(explain(story, steps, costs, PLACES, began))
 
 
 def seconds(why: Why, cause: str) -> float:

@@ -32,7 +32,8 @@ export async function whyDialog(response) {
   show('Where the time went', body);
   try {
     const told = await json(`v1/requests/${encodeURIComponent(response)}/why`);
-    fill(body, told.choices.map((/** @type {any} */ choice) => choiceOf(choice, told.choices.length > 1)));
+    const explained = told.choices.filter((/** @type {any} */ choice) => choice.sentence || choice.state === 'forgotten');
+    fill(body, explained.map((/** @type {any} */ choice) => choiceOf(choice, told.choices.length > 1)));
   } catch (error) {
     fill(body, h('p', { class: 'trouble' }, /** @type {Error} */ (error).message));
   }
