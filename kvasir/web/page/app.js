@@ -91,7 +91,9 @@ class App extends HTMLElement {
       await session.open();
       this.say(null);
     } catch (error) {
-      this.trouble(error);
+      const isKnown = error instanceof ApiError && [0, 401, 503].includes(error.status);
+      if (isKnown) this.trouble(error);
+      else this.say(/** @type {Error} */ (error).message);
     }
   }
 

@@ -179,6 +179,7 @@ export class Chat extends HTMLElement {
 
   /** One or several new answers to a message. @param {string | null} parent */
   async answer(parent) {
+    if (!session.facts) await session.open().catch(() => {}); // it says itself why it cannot answer
     const { n = 1, ...settings } = this.head.settings;
     const targets = Array.from({ length: n }, () => this.target(parent));
     const first = targets[0];
