@@ -7,7 +7,7 @@ import { VECTORS } from './vectors.mjs';
 const { parse } = await page('markdown/stream.js');
 const { render } = await page('markdown/render.js');
 const { h } = await page('dom.js');
-const MUTATIONS = Number(process.env.KVASIR_MUTATIONS ?? 3000);
+const MUTATIONS = Number(process.env.KVASIR_MUTATIONS ?? 1000);
 
 
 const SHOWN = new Set(('p blockquote ul ol li em strong del a span code pre div br hr table thead tbody tr th td button h3 h4 h5 h6').split(' '));
