@@ -2,7 +2,6 @@
  * The blocks of Markdown, by CommonMark's rules, line by line, and GitHub's tables. HTML is text.
  * @module
  */
-import { parseInline } from './inline.js';
 import { unescape } from './entities.js';
 import { definition } from './links.js';
 import { Line } from './line.js';
@@ -23,6 +22,8 @@ import { Line } from './line.js';
  * @typedef {{ t: string, s?: string, c?: Shown[], level?: number, start?: number, isOrdered?: boolean,
  *   info?: string, align?: string, isHead?: boolean, href?: string, title?: string }} Shown
  */
+
+/** What a line of text has in it. @typedef {(text: string) => Shown[]} Inline */
 
 /** @typedef {{ line: number, label: string, target: import('./links.js').Target }} Definition */
 
@@ -339,12 +340,10 @@ function alignOf(mark) {
   return isLeft && isRight ? 'center' : isRight ? 'right' : isLeft ? 'left' : '';
 }
 
-/** `block` as it is shown; null for what only defined references. @param {Block} block
- * @param {import('./inline.js').References} references @param {boolean} [isTight] @returns {Shown | null} */
-export function shown(block, references, isTight = false) {
+/** `block` as it is shown; null for what only defined references. @param {Block} block @param {Inline} inline
+ * @param {boolean} [isTight] @returns {Shown | null} */
+export function shown(block, inline, isTight = false) {
   if (block.isGone) return null;
-  /** @param {string} s */
-  const inline = (s) => /** @type {Shown[]} */ (parseInline(s.replace(/^[ \t\n]+|[ \t\n]+$/g, ''), references));
   switch (block.t) {
     case 'p':
       return { t: isTight ? 'tight' : 'p', c: inline(block.s) };
@@ -359,17 +358,17 @@ export function shown(block, references, isTight = false) {
       return tableOf(block, inline);
     case 'list': {
       const kind = /** @type {ListKind} */ (block.list);
-      const c = within(block, references, !isLoose(block));
+      const c = within(block, inline, !isLoose(block));
       return { t: 'list', isOrdered: kind.isOrdered, start: kind.start, c };
     }
     default:
-      return { t: block.t, c: within(block, references, isTight && block.t === 'item') };
+      return { t: block.t, c: within(block, inline, isTight && block.t === 'item') };
   }
 }
 
-/** @param {Block} block @param {import('./inline.js').References} references @param {boolean} isTight */
-function within(block, references, isTight) {
-  return block.c.flatMap((each) => shown(each, references, isTight) ?? []);
+/** @param {Block} block @param {Inline} inline @param {boolean} isTight */
+function within(block, inline, isTight) {
+  return block.c.flatMap((each) => shown(each, inline, isTight) ?? []);
 }
 
 /** Whether blank lines are between its items or within one. @param {Block} list */
@@ -379,7 +378,7 @@ function isLoose(list) {
   return isApart(list.c) || list.c.some((item) => isApart(item.c));
 }
 
-/** @param {Block} table @param {(s: string) => Shown[]} inline @returns {Shown} */
+/** @param {Block} table @param {Inline} inline @returns {Shown} */
 function tableOf(table, inline) {
   const aligns = table.aligns ?? [];
   const row = (/** @type {string[]} */ texts, /** @type {boolean} */ isHead) => ({

@@ -3,6 +3,7 @@
  * @module
  */
 import { Blocks, shown } from './blocks.js';
+import { parseInline } from './inline.js';
 
 /** @typedef {import('./blocks.js').Shown} Shown */
 
@@ -24,6 +25,8 @@ export class MarkdownStream {
     this.references = new Map();
     /** Those that what is closed was read with. */
     this.names = '[]';
+    /** What the lines of the open block were read as, with those. @type {Map<string, Shown[]>} */
+    this.read = new Map();
   }
 
   /** @param {string} more */
@@ -43,33 +46,45 @@ export class MarkdownStream {
     for (const { label, target } of blocks.definitions) {
       if (!references.has(label)) references.set(label, target);
     }
-    this.settle(top.slice(0, Math.max(open, 0)), references, blocks, top[open]?.first ?? 0);
-    this.readAgain(references);
-    const rest = top.slice(Math.max(open, 0)).map((block) => shown(block, references));
+    const inline = this.reader(references);
+    this.settle(top.slice(0, Math.max(open, 0)), inline, blocks, top[open]?.first ?? 0);
+    const rest = top.slice(Math.max(open, 0)).map((block) => shown(block, inline));
     return [...this.closed.map((each) => each.node), ...rest].filter((node) => node !== null);
   }
 
+  /** Reads each line once; what is closed again, where it may name what was not defined before.
+   * @param {import('./inline.js').References} references @returns {import('./blocks.js').Inline} */
+  reader(references) {
+    /** @type {import('./blocks.js').Inline} */
+    const inline = (text) => {
+      let found = this.read.get(text);
+      if (!found) {
+        found = /** @type {Shown[]} */ (parseInline(text.replace(/^[ \t\n]+|[ \t\n]+$/g, ''), references));
+        this.read.set(text, found);
+      }
+      return found;
+    };
+    const names = JSON.stringify([...references]);
+    if (names === this.names) return inline;
+    this.names = names;
+    this.read.clear();
+    for (const each of this.closed) {
+      if (/\[|"link"|"image"/.test(JSON.stringify(each.node))) each.node = shown(each.block, inline);
+    }
+    return inline;
+  }
+
   /** These blocks stay as they are; the open one begins with line `first`.
-   * @param {import('./blocks.js').Block[]} done @param {import('./inline.js').References} references
+   * @param {import('./blocks.js').Block[]} done @param {import('./blocks.js').Inline} inline
    * @param {Blocks} blocks @param {number} first */
-  settle(done, references, blocks, first) {
+  settle(done, inline, blocks, first) {
     if (first === 0) return;
     for (const { line, label, target } of blocks.definitions) {
       if (line < first && !this.references.has(label)) this.references.set(label, target);
     }
-    for (const block of done) this.closed.push({ block, node: shown(block, references) });
+    for (const block of done) this.closed.push({ block, node: shown(block, inline) });
     this.from = offsetOf(this.text, this.from, first);
-  }
-
-  /** What is closed, as it may name what is defined behind it; where something is that was not.
-   * @param {import('./inline.js').References} references */
-  readAgain(references) {
-    const names = JSON.stringify([...references]);
-    if (names === this.names) return;
-    this.names = names;
-    for (const each of this.closed) {
-      if (/\[|"link"|"image"/.test(JSON.stringify(each.node))) each.node = shown(each.block, references);
-    }
+    if (done.length) this.read.clear();
   }
 }
 
