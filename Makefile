@@ -21,6 +21,8 @@ MIX ?= 10000
 # asks for; empty: as many as the tests say.
 STREAMS ?=
 UNIQUE ?=
+# Of `make test-page`: the browser.
+CHROMIUM ?= $(shell command -v chromium || command -v google-chrome)
 # Of `make test-clients`: python, node, comply, schemas; empty is all.
 SUITES ?=
 # Of `make test-schemas`: gzipped lines of JSON, each a schema with instances.
@@ -37,7 +39,7 @@ CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-kill endurance test-quiet test-mix test-clients test-templates test-vocabularies test-converter test-encoders test-schemas explore soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
+.PHONY: help serve test test-long test-kill endurance test-quiet test-mix test-clients test-page test-templates test-vocabularies test-converter test-encoders test-schemas explore soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
 
 help:
 	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
@@ -55,6 +57,7 @@ help:
 	@echo "make env          only the set-up: $(VENV), packages, build"
 	@echo "make check        ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format write"
+	@echo "make test-page    the page: CommonMark's examples, hostile texts, and a real browser (CHROMIUM=path)"
 	@echo "make test-templates  tool calls as the chat templates of 67 models write them"
 	@echo "make test-vocabularies  ids of the vocabularies of llama.cpp's tests"
 	@echo "make test-converter  tiny models and real tokenizers as llama.cpp's converter writes them"
@@ -83,6 +86,18 @@ test-long: $(VENV)/.built $(VENV)/.dev
 		tests/diff/test_kv_exactness.py tests/diff/test_reference_exactness.py tests/diff/test_toy_backend.py \
 		tests/diff/test_sampling_support.py tests/e2e/test_borders.py tests/e2e/test_images.py tests/unit/test_tokenizer_time.py \
 		tests/unit/test_families.py tests/e2e/test_many_schemas.py $(ARGS)
+
+# CommonMark's examples lie in the source of markdown-it-py; a browser is not fetched, what drives it is; types are checked where npm is.
+test-page: $(VENV)/.built $(VENV)/.dev
+	mkdir -p build/page
+	$(VENV)/bin/python -m pip --disable-pip-version-check download --no-deps --no-binary :all: \
+		--require-hashes -r tests/web/examples.txt -d build/page
+	tar xzf build/page/markdown_it_py-*.tar.gz -C build/page --strip-components 1 --wildcards '*/commonmark.json'
+	$(VENV)/bin/python $(PIP) --no-deps --require-hashes -r tests/web/requirements.txt --target build/page/lib --upgrade
+	if command -v npm; then cp tests/web/package.json tests/web/package-lock.json build/page && (cd build/page && npm ci --no-audit --no-fund --ignore-scripts) \
+		&& build/page/node_modules/.bin/tsc -p tests/web/tsconfig.json; fi
+	KVASIR_COMMONMARK=$$(find build/page/tests -name commonmark.json) KVASIR_CHROMIUM=$(CHROMIUM) KVASIR_MUTATIONS=100000 PYTHONPATH=build/page/lib \
+		$(VENV)/bin/python -m pytest -s tests/web tests/unit/test_page_logic.py $(ARGS)
 
 # The chat templates of many models lie in the source of llama-cpp-python.
 test-templates: $(VENV)/.built $(VENV)/.dev

@@ -200,6 +200,9 @@ class ServeOptions:
         "Lines of all batches that are computed at a time; default: max_num_seqs.",
     )
     max_file_bytes: int = option(200 * 10**6, "int", "Largest file that is uploaded.")
+    web: bool = option(
+        True, "flag", "Serve the page for browsers at /ui; data of it need a key as ever."
+    )
     metrics_prefix: str = option(
         "both",
         "choice",

@@ -14,18 +14,22 @@ from kvasir.serve import (
     routes_chats,
     routes_control,
     routes_conversations,
+    routes_dashboard,
     routes_files,
     routes_info,
     routes_keys,
     routes_ollama,
+    routes_page,
     routes_peers,
     routes_responses,
     routes_sessions,
     routes_timeline,
     routes_tokens,
+    routes_web,
+    routes_why,
 )
 from kvasir.serve.answer import Dialect
-from kvasir.serve.answers import ollama, openai, own, peers, stored
+from kvasir.serve.answers import ollama, openai, own, page, peers, stored
 from kvasir.serve.answers.events import ChatChunk
 from kvasir.serve.answers.response_events import RESPONSE_EVENTS
 from kvasir.serve.answers.responses import ITEMS, ItemList, Response
@@ -139,6 +143,17 @@ ROUTES = described(
             "inference",
             own.RequestTimeline,
         ),
+        _get(
+            "/v1/requests/{request_id}/why",
+            routes_why.get_request_why,
+            "inference",
+            page.RequestWhy,
+        ),
+        _get("/v1/page", routes_page.get_page, "inference", page.PageFacts),
+        _get("/v1/dashboard", routes_dashboard.get_dashboard, "metrics", page.Dashboard),
+        _get(
+            "/v1/dashboard/history", routes_dashboard.get_history, "metrics", page.DashboardHistory
+        ),
         _get("/v1/timeline", routes_timeline.get_timeline, "inference", own.StepTimeline),
         _get("/v1/kv_cache", routes_timeline.get_kv_cache, "inference", own.KvCache),
         _get("/api/tags", routes_ollama.get_tags, "inference", ollama.Tags),
@@ -240,7 +255,12 @@ ADMIN_ROUTES = (
 
 def build_app(service: Service) -> Router:
     """What listens for clients, as an ASGI application."""
-    return _router(ROUTES, service, client_plane(service))
+    plane = client_plane(service)
+    if not service.options.web:
+        return _router(ROUTES, service, plane)
+    to_page = Endpoint(service, routes_web.to_page, plane, "public")
+    home = routes_web.BrowserRoute("/", to_page, methods=["GET"])
+    return _router((*ROUTES, *routes_web.PageRoutes().specs()), service, plane, home)
 
 
 def build_admin(service: Service) -> Router:
@@ -253,16 +273,22 @@ def build_admin_socket(service: Service) -> Router:
     return _router(ADMIN_ROUTES, service, admin_socket_plane(service))
 
 
-def _router(specs: Sequence[RouteSpec], service: Service, plane: Plane) -> Router:
-    """What no route takes is answered with 404 or 405, after authentication."""
+def _router(
+    specs: Sequence[RouteSpec], service: Service, plane: Plane, *before: BaseRoute
+) -> Router:
+    """What no route takes is answered with 404 or 405, after authentication. ``before``: routes
+    that are looked at first."""
     endpoint = partial(Endpoint, service, plane=plane)
     routes: list[BaseRoute] = [
-        Route(
-            spec.path,
-            endpoint(spec.handler, access=spec.access, form=spec.form),
-            methods=[spec.method],
-        )
-        for spec in specs
+        *before,
+        *(
+            Route(
+                spec.path,
+                endpoint(spec.handler, access=spec.access, form=spec.form),
+                methods=[spec.method],
+            )
+            for spec in specs
+        ),
     ]
     for path in dict.fromkeys(spec.path for spec in specs):
         own = [spec for spec in specs if spec.path == path]

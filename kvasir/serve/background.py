@@ -7,7 +7,9 @@ import asyncio
 
 from kvasir.serve.batch.runner import BatchRunner
 from kvasir.serve.chats import go_on, leave
+from kvasir.serve.dashboard import record
 from kvasir.serve.deferred import Deferred
+from kvasir.serve.routes_dashboard import newest
 from kvasir.serve.service import Service
 from kvasir.serve.streams import EngineDown
 
@@ -25,6 +27,7 @@ class Background:
         tasks = [
             asyncio.create_task(state.store.sweep()),
             asyncio.create_task(state.progress.run()),
+            asyncio.create_task(record(self._service.looks, lambda: newest(self._service))),
         ]
         try:
             info = await self._service.default.client.wait_ready()

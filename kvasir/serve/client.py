@@ -48,6 +48,9 @@ class AsyncClient:
         max_queued_tokens: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
+        self.ready_at = 0.0
+        """When the engine that lives began to take requests, by ``clock``."""
         self.counts = EngineCounts()
         self.ledger = Ledger(self.counts, clock)
         self.state = "starting"
@@ -116,7 +119,7 @@ class AsyncClient:
         self._admission.tokens_sent = stats.tokens_received + self._tokens_unsent + n_tokens
         await self.ledger.resume(link, info, suspects)
         self._link = link
-        self.state, self.failure = "ready", ""
+        self.state, self.failure, self.ready_at = "ready", "", self._clock()
         self._ready.set()
 
     def lost(self, reason: str) -> None:

@@ -189,6 +189,11 @@ class Exchange:
         await self._start(status, [(b"content-type", media_type), length, *headers])
         await self._send({"type": "http.response.body", "body": body})
 
+    async def send_unchanged(self, headers: Headers) -> None:
+        """What the client has is as it would be sent."""
+        await self._start(304, list(headers))
+        await self._send({"type": "http.response.body", "body": b""})
+
     async def send_parts(self, parts: Parts, media_type: bytes = b"application/json") -> None:
         """A document in ``parts``, which are let go as they are sent. It waits while the client
         reads slowly."""

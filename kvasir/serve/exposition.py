@@ -59,8 +59,11 @@ class CounterFamily:
     def drop(self, *values: str) -> None:
         self._series.pop(values, None)
 
+    def totals(self) -> dict[Values, float]:
+        return {key: count.n for key, count in self._series.items()}
+
     def lines(self, names: Sequence[Naming]) -> Iterator[str]:
-        values = {key: count.n for key, count in self._series.items()}
+        values = self.totals()
         for naming in names:
             yield from plain(naming, self.info, values)
 

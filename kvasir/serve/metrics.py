@@ -87,6 +87,10 @@ class Metrics:
         """A series that is not shown any more."""
         self._counts[info.name].drop(*values)
 
+    def totals(self, info: MetricInfo) -> dict[Values, float]:
+        """Of a counter, by the values of its labels."""
+        return self._counts[info.name].totals()
+
     def count_error(self, code: str) -> None:
         known = code in self._codes or len(self._codes) < MAX_CODES
         self._codes.add(code if known else OTHER)

@@ -146,7 +146,9 @@ async def answer(
     def submitted(first: int) -> None:
         n_choices = resolved.job.n_choices
         seconds = server.compiler.seconds
-        served = Served(envelope.id, first, n_choices, owner, model.root, seconds)
+        began, client = exchange.arrived, model.client
+        waits = client.state != "ready" or began < client.ready_at
+        served = Served(envelope.id, first, n_choices, owner, model.root, seconds, began, waits)
         service.served.add(served)
         service.sessions.ran(owner, session, Ran(model.root, served.ids))
 

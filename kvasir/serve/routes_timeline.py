@@ -27,6 +27,17 @@ PART_STEPS = 64
 
 async def get_request_timeline(service: Service, exchange: Exchange) -> None:
     """What happened to each choice of a response of this key. Raises RequestError (404)."""
+    served = find_served(service, exchange)
+    client = service.models[served.model].client
+    choices = await client.slices.run(_stories(client.timeline, served))
+    head: Json = {"id": served.id, "object": "request.timeline", "model": served.model}
+    if served.compile_seconds:
+        head["compile_seconds"] = round(served.compile_seconds, 6)
+    await exchange.send_json({**head, "choices": choices})
+
+
+def find_served(service: Service, exchange: Exchange) -> Served:
+    """The response that a path names. Raises RequestError (404)."""
     response_id = str(exchange.path_params["request_id"])[:256]
     served = service.served.get(response_id, service.owner(exchange))
     if served is None:
@@ -37,12 +48,7 @@ async def get_request_timeline(service: Service, exchange: Exchange) -> None:
             code="not_found",
             status=404,
         )
-    client = service.models[served.model].client
-    choices = await client.slices.run(_stories(client.timeline, served))
-    head: Json = {"id": served.id, "object": "request.timeline", "model": served.model}
-    if served.compile_seconds:
-        head["compile_seconds"] = round(served.compile_seconds, 6)
-    await exchange.send_json({**head, "choices": choices})
+    return served
 
 
 async def get_timeline(service: Service, exchange: Exchange) -> None:

@@ -22,6 +22,10 @@ class Served(msgspec.Struct, frozen=True):
     """The root of what answered: ids are those of its engine."""
     compile_seconds: float = 0.0
     """That it waited until its grammar was judged, before the engine had it."""
+    received: float = 0.0
+    """When the server had it, on the monotonic clock of the timeline; 0 where nobody noted it."""
+    waits_for_model: bool = False
+    """Whether the engine was loaded or started for it, or while it waited."""
 
     @property
     def ids(self) -> range:

@@ -13,6 +13,7 @@ from kvasir.core.request import PLAIN, Context
 from kvasir.serve.allocator import Leftovers
 from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
+from kvasir.serve.dashboard import Looks
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.fetch import ImageFetcher
 from kvasir.serve.images import ImageReader
@@ -82,6 +83,8 @@ class Service:
     """Bytes of each body that logs may show."""
     prober: Prober = field(default_factory=Prober)
     served: ServedResponses = field(default_factory=ServedResponses)
+    looks: Looks = field(default_factory=Looks)
+    """At ``default``, for dashboards."""
     sessions: Sessions = field(default_factory=Sessions)
     leftovers: Leftovers = field(default_factory=Leftovers)
     fetcher: ImageFetcher = field(default_factory=ImageFetcher)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import exp, inf, log, sqrt
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kvasir.core.tiles import Media
-from kvasir.timing.towers import TowerPrior
 
 PRIOR_VARIANCE = 2.0
 """Of the logarithm of a constant before the first step: a factor of four is no surprise."""
@@ -76,10 +75,16 @@ def chunk_load(n_tokens: int, start: int) -> Load:
     return Load(1, n_tokens, pairs, start + n_tokens)
 
 
+class TowerTime(Protocol):
+    """How long the tower of an image may take: ``timing.towers`` has one."""
+
+    def seconds(self, tiles: Sequence[Media]) -> float: ...
+
+
 class CostModel:
     """Deterministic: equal observations in equal order give equal answers."""
 
-    def __init__(self, prior: Costs = NEUTRAL, tower: TowerPrior | None = None) -> None:
+    def __init__(self, prior: Costs = NEUTRAL, tower: TowerTime | None = None) -> None:
         self.costs = _bounded(prior)
         self._tower = tower
         self._variance = [[PRIOR_VARIANCE * (i == j) for j in range(N_COSTS)] for i in _EACH]

@@ -159,6 +159,11 @@ class Timeline:
         """The last ``n_steps`` steps that are remembered, oldest first."""
         return self._slice(self._n_recorded - n_steps, self._n_recorded)
 
+    def steps_of(self, request_id: int) -> tuple[StepRecord, ...]:
+        """The steps of a request's life that are remembered, with its rows and without."""
+        life = self._live.get(request_id) or self._finished.get(request_id)
+        return () if life is None else self._slice(life.first, self._end(life))
+
     def story(self, request_id: int) -> Story | None:
         """What happened to a request; None when it is not known, or no more."""
         telling = self.telling((request_id,))

@@ -36,6 +36,7 @@ LAYERS = {
     "_native": 4,
     "engine": 5,
     "text": 6,
+    "web": 6,
     "lang": 7,
     "offline": 7,
     "serve": 7,

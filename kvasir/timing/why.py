@@ -1,0 +1,395 @@
+"""Why a request took as long as it did: each of its seconds is given to one cause.
+
+What it would cost alone follows from a cost model that is fitted to steps of the same engine. Of a
+step that it shared, its own part is what it costs alone; what is expected of the others' rows is
+theirs; what is beyond both is the machine's.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from kvasir.timing.cost import CostModel, Load, chunk_load
+from kvasir.timing.records import Span, StepRecord, Story
+
+LEAST_SECONDS = 0.05
+LEAST_SHARE = 0.1
+"""Of the whole time: a cause of less than either is not worth naming."""
+MIN_FITTED = 32
+"""Steps that a cost model needs before it says anything."""
+MAX_FITTED = 384
+"""Steps that it is fitted to: the newest of those that are known."""
+MAX_STEPS = 8192
+"""Of a life, the newest: what is before them is not explained."""
+PIECE = 16
+"""Steps fitted before somebody else may have a turn: a third of a millisecond."""
+WALK = 128
+"""Steps billed before that: half a millisecond."""
+
+OWN = ("prompt", "answer")
+"""Causes that a request has alone, too."""
+
+
+class TimePart(NamedTuple):
+    """Seconds of one cause; ``at`` counts from when the request was received."""
+
+    cause: str
+    at: float
+    seconds: float
+
+
+class EnginePlaces(NamedTuple):
+    """Sizes of the engine that requests wait for."""
+
+    n_slots: int
+    block_size: int
+
+
+class Began(NamedTuple):
+    """How a request began, before the engine had it."""
+
+    received: float
+    """When the server had it, on the engine's clock."""
+    compile_seconds: float = 0.0
+    """That its constraint was compiled."""
+    waits_for_model: bool = False
+    """Whether the model was loaded or started meanwhile."""
+
+
+class Why(msgspec.Struct, frozen=True):
+    seconds: float
+    """From when it was received until its end, or the last that is known."""
+    alone: float
+    """That it is expected to take on an idle engine."""
+    parts: tuple[TimePart, ...]
+    """One of each cause that took any time, in the order in which they began."""
+    cause: str | None
+    """Of most of the time that it would not have taken alone, where that is worth naming."""
+
+
+def fitted(steps: Sequence[StepRecord], n_usual: int) -> Generator[None, None, CostModel]:
+    """A cost model of what ``steps`` took. Who decoded how far is not recorded: each row is taken
+    to see ``n_usual`` tokens."""
+    costs = CostModel()
+    for i, step in enumerate(steps[-MAX_FITTED:]):
+        costs.observe(_load(step, n_usual), step.seconds)
+        if i % PIECE == 0:
+            yield
+    return costs
+
+
+def explain(
+    story: Story,
+    steps: Sequence[StepRecord],
+    costs: CostModel | None,
+    places: EnginePlaces,
+    began: Began,
+) -> Generator[None, None, Why]:
+    """``steps``: those of its life, in order, at most ``MAX_STEPS``. ``costs``: None where too few
+    steps are known to say what is whose."""
+    received = began.received
+    bill = _Bill(received)
+    before = max(0.0, story.arrived - received)
+    grammar = min(before, began.compile_seconds)
+    bill.add("grammar", received, grammar)
+    rest = "load" if began.waits_for_model else "before"
+    bill.add(rest, received + grammar, before - grammar)
+    end = _waits(bill, story, steps, places)
+    yield
+    alone, end = yield from _Steps(bill, story, costs).walk(steps, end)
+    return bill.why(max(end, story.arrived) - received, alone)
+
+
+class _Bill:
+    """Seconds by cause."""
+
+    def __init__(self, received: float) -> None:
+        self._received = received
+        self._begins: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
+
+    def add(self, cause: str, at: float, seconds: float) -> None:
+        """``at`` is the engine's clock's."""
+        if seconds <= 0:
+            return
+        self._begins.setdefault(cause, at - self._received)
+        self._seconds[cause] = self._seconds.get(cause, 0.0) + seconds
+
+    def why(self, seconds: float, alone: float) -> Why:
+        parts = [
+            TimePart(cause, round(self._begins[cause], 6), round(spent, 6))
+            for cause, spent in self._seconds.items()
+            if spent > 1e-6
+        ]
+        parts.sort(key=lambda part: part.at)
+        others = [part for part in parts if part.cause not in OWN]
+        most = max(others, key=lambda part: part.seconds, default=None)
+        is_much = most is not None and most.seconds > max(LEAST_SECONDS, LEAST_SHARE * seconds)
+        if most is None or not is_much:
+            return Why(round(seconds, 6), round(alone, 6), tuple(parts), None)
+        return Why(round(seconds, 6), round(alone, 6), tuple(parts), most.cause)
+
+
+def _waits(bill: _Bill, story: Story, steps: Sequence[StepRecord], places: EnginePlaces) -> float:
+    """Bills what it waited for before its rows; returns when the last span ended."""
+    before: Span | None = None
+    end = story.arrived
+    for span in story.spans:
+        at = story.arrived + span.at
+        end = max(end, at + max(span.seconds, 0.0))
+        if span.kind == "queued":
+            bill.add(_cause(before, at, span, story, steps, places), at, span.seconds)
+        if span.kind in ("preempted", "replayed"):
+            before = span
+        elif span.kind in ("prefill", "decode"):
+            before = None
+    return end
+
+
+def _cause(
+    before: Span | None,
+    at: float,
+    span: Span,
+    story: Story,
+    steps: Sequence[StepRecord],
+    places: EnginePlaces,
+) -> str:
+    """Of a wait: what was short in most of the steps meanwhile."""
+    if before is not None:
+        return "preemption" if before.kind == "preempted" else "restart"
+    n_blocks = -(-story.n_prompt // places.block_size)
+    found = {"slots": 0.0, "blocks": 0.0, "turn": 0.0}
+    for step in steps:
+        if at <= step.at < at + span.seconds:
+            full = step.n_rows >= places.n_slots
+            scarce = "blocks" if step.blocks_free < n_blocks else "turn"
+            found["slots" if full else scarce] += step.seconds
+    return max(found, key=lambda name: found[name]) if any(found.values()) else "turn"
+
+
+class _Steps:
+    """Bills the steps of a request, one after another."""
+
+    def __init__(self, bill: _Bill, story: Story, costs: CostModel | None) -> None:
+        self._bill = bill
+        self._story = story
+        self._costs = costs
+        self._n_seen = story.n_prompt
+        """Tokens that its next decoded row sees."""
+        self._computed = 0
+        """Tokens of its prompt that were computed once."""
+        self._breaks = sorted(
+            (story.arrived + x.at, x.kind)
+            for x in story.spans
+            if x.kind in ("preempted", "replayed")
+        )
+        self._break_times = [at for at, _ in self._breaks]
+        self._waits = [
+            (story.arrived + x.at, story.arrived + x.at + x.seconds)
+            for x in story.spans
+            if x.kind == "queued"
+        ]
+        self._members: tuple[int, ...] = ()
+        """Who decoded in the last step that was looked at, and whether it was among them."""
+        self._is_member = False
+        self._first: dict[str, float] = {}
+        """When its first step of each cause began."""
+        self._expected: dict[str, float] = {}
+        """Seconds of the steps that are expected of each cause."""
+        self._measured = 0.0
+        """Seconds of all of them."""
+
+    def walk(
+        self, steps: Sequence[StepRecord], end: float
+    ) -> Generator[None, None, tuple[float, float]]:
+        """Seconds that it costs alone, and when its last row ended."""
+        alone, last = 0.0, 0.0
+        for i, step in enumerate(steps):
+            if i % WALK == 0:
+                yield
+            row = self._row(step)
+            if row is None:
+                continue
+            if last:
+                self._gap(last, step.at)
+            alone += self._step(step, row)
+            last = step.at + step.seconds
+        return alone * self._settle(), max(end, last)
+
+    def _row(self, step: StepRecord) -> OwnRow | None:
+        """Steps whose decoding requests are the same share one tuple of them."""
+        if step.decodes is not self._members:
+            self._members = step.decodes
+            self._is_member = self._story.id in step.decodes
+        return OwnRow("decode", 1) if self._is_member else row_of(step, self._story.id)
+
+    def _settle(self) -> float:
+        """Bills the steps, all together: single ones vary. Returns by how much they were shorter
+        than expected; what they were longer is the machine's."""
+        expected = sum(self._expected.values())
+        scale = min(1.0, self._measured / expected) if expected else 1.0
+        for cause, seconds in self._expected.items():
+            self._bill.add(cause, self._first[cause], seconds * scale)
+        self._bill.add("machine", min(self._first.values(), default=0.0), self._measured - expected)
+        return scale
+
+    def _expect(self, cause: str, at: float, seconds: float) -> None:
+        if seconds > 0:
+            self._first.setdefault(cause, at)
+            self._expected[cause] = self._expected.get(cause, 0.0) + seconds
+
+    def _gap(self, last: float, begin: float) -> None:
+        """Between two of its steps; but for what it waited in a queue, which comes behind breaks
+        alone."""
+        first = bisect_left(self._break_times, last)
+        kinds = [kind for _, kind in self._breaks[first : bisect_right(self._break_times, begin)]]
+        if not kinds:
+            self._bill.add("engine", last, begin - last)
+            return
+        waited = sum(max(0.0, min(begin, b) - max(last, a)) for a, b in self._waits)
+        cause = "restart" if "replayed" in kinds else "preemption"
+        self._bill.add(cause, last, begin - last - waited)
+
+    def _step(self, step: StepRecord, row: OwnRow) -> float:
+        """Bills one; returns what its row costs alone, if that was not computed before."""
+        cause, again = self._own(row, step.at)
+        self._measured += step.seconds
+        if self._costs is None:
+            self._expect(cause, step.at, step.seconds)
+            return 0.0 if again else step.seconds
+        own = self._costs.step_seconds(_row_load(row, self._n_seen))
+        n_decodes = len(step.decodes) - (row.kind == "decode")
+        chunks, decodes = _others(step, self._story.id, self._n_seen, n_decodes)
+        self._expect(cause, step.at, own)
+        self._expect("others_prompts", step.at, self._costs.beyond(chunks))
+        self._expect("others_answers", step.at, self._costs.beyond(decodes))
+        return 0.0 if again else own
+
+    def _own(self, row: OwnRow, at: float) -> tuple[str, bool]:
+        """Whose fault the request's own row is, and whether it was computed before."""
+        if row.kind != "prefill":
+            self._n_seen += row.n_tokens
+            return "answer", False
+        end = row.start + row.n_tokens
+        if row.start >= self._computed:
+            self._computed = end
+            return "prompt", False
+        passed = [kind for when, kind in self._breaks if when <= at]
+        return ("restart" if passed and passed[-1] == "replayed" else "preemption"), True
+
+
+class OwnRow(NamedTuple):
+    """What a request has of a step: a "decode" of one token, one that is "several" (drafted or
+    forced ones with it), or a "prefill"."""
+
+    kind: str
+    n_tokens: int
+    start: int = 0
+
+
+def row_of(step: StepRecord, request_id: int) -> OwnRow | None:
+    """But for a decode of one token."""
+    for i, start, n in step.chunks:
+        if i == request_id:
+            return OwnRow("prefill", n, start)
+    for i, n in (*step.drafts, *step.forced):
+        if i == request_id:
+            return OwnRow("several", n)
+    return None
+
+
+def _row_load(row: OwnRow, n_seen: int) -> Load:
+    return chunk_load(row.n_tokens, row.start if row.kind == "prefill" else n_seen)
+
+
+def _load(step: StepRecord, n_usual: int) -> Load:
+    chunks, decodes = _others(step, -1, n_usual, len(step.decodes))
+    return chunks.plus(decodes)
+
+
+def _others(step: StepRecord, request_id: int, n_seen: int, n_decodes: int) -> tuple[Load, Load]:
+    """Chunks and decoded rows of all but one request; ``n_decodes`` of these are of one token."""
+    chunks = Load()
+    for i, start, n in step.chunks:
+        if i != request_id:
+            chunks = chunks.plus(chunk_load(n, start))
+    each = chunk_load(1, n_seen)
+    decodes = Load(*(n_decodes * x for x in each))
+    for i, n in (*step.drafts, *step.forced):
+        if i != request_id:
+            decodes = decodes.plus(chunk_load(n, n_seen))
+    return chunks, decodes
+
+
+SENTENCES: Mapping[str, tuple[str, str]] = {
+    "grammar": (
+        "its schema, grammar or expression was compiled",
+        "send the same one again: it is compiled once; or make it smaller",
+    ),
+    "before": (
+        "it was read, rendered and tokenized",
+        "shorten the prompt",
+    ),
+    "load": (
+        "the model was loaded, or its engine was started, woken or replaced",
+        "keep the engine awake with a longer --sleep-idle-seconds; the log says why one ended",
+    ),
+    "slots": (
+        "it waited for a place: all {n_slots} were taken",
+        "raise --max-num-seqs, or ask with fewer choices at a time",
+    ),
+    "blocks": (
+        "it waited for KV blocks: fewer were free than its prompt needs",
+        "raise --kv-memory, store keys and values smaller (--kv-cache-dtype int8), or shorten "
+        "prompts and max_tokens",
+    ),
+    "turn": (
+        "others were served first",
+        "ask with priority_class realtime, or with a key of its own",
+    ),
+    "others_prompts": (
+        "prompts of others were computed in its steps",
+        "lower --itl-target-ms: chunks of prompts become smaller beside answers",
+    ),
+    "others_answers": (
+        "answers of others were computed in its steps",
+        "lower --max-num-seqs, or give the server more cores (--threads)",
+    ),
+    "preemption": (
+        "it gave its KV blocks to another and was computed again",
+        "raise --kv-memory, or keep what it had with --kv-disk",
+    ),
+    "restart": (
+        "the engine ended or was replaced, and another computed it again",
+        "the server's log says why the engine ended",
+    ),
+    "machine": (
+        "its steps took longer than steps like them do: somebody else had the CPU",
+        "look for what runs beside the server (kvasir doctor), or lower --threads",
+    ),
+    "engine": (
+        "nothing of it was computed between its steps",
+        "see /v1/timeline for what the engine did meanwhile",
+    ),
+}
+"""Of each cause: what happened, and what helps."""
+NOTHING = "Nothing slowed it down much: it took {seconds}, and alone would take about {alone}."
+
+
+def sentence(why: Why, places: EnginePlaces) -> tuple[str, str]:
+    """In words: why, and what to do; the latter empty where nothing needs to be done."""
+    if why.cause is None:
+        told = NOTHING.format(seconds=_told(why.seconds), alone=_told(why.alone))
+        return told, ""
+    (part,) = (x for x in why.parts if x.cause == why.cause)
+    what, remedy = SENTENCES[why.cause]
+    what = what.format(n_slots=places.n_slots)
+    return f"{_told(part.seconds)} of {_told(why.seconds)}: {what}.", remedy
+
+
+def _told(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
