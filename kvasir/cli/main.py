@@ -64,10 +64,22 @@ def _keys() -> click.Command:
     return keys
 
 
+def _top() -> click.Command:
+    from kvasir.cli.top import top
+
+    return top
+
+
 def _completion() -> click.Command:
     from kvasir.cli.completion import completion
 
     return completion
+
+
+def _why() -> click.Command:
+    from kvasir.cli.why import why
+
+    return why
 
 
 def _library(name: str) -> Callable[[], click.Command]:
@@ -95,6 +107,8 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "create": (_library("create"), "Make a model of a Modelfile."),
     "prune": (_library("prune"), "Remove what interrupted pulls left."),
     "ps": (_library("ps"), "Show the models of a running server."),
+    "top": (_top, "Watch a running server."),
+    "why": (_why, "What made an answer of a server slow."),
     "keys": (_keys, "Make and end the API keys of a server."),
     "plan": (_plan, "What would fit into memory, and what helps."),
     "inspect": (_inspect, "Show a model, its program, the formats, a timeline or the environment."),
