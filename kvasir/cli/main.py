@@ -64,6 +64,12 @@ def _keys() -> click.Command:
     return keys
 
 
+def _doctor() -> click.Command:
+    from kvasir.cli.doctor import doctor
+
+    return doctor
+
+
 def _top() -> click.Command:
     from kvasir.cli.top import top
 
@@ -107,6 +113,7 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "create": (_library("create"), "Make a model of a Modelfile."),
     "prune": (_library("prune"), "Remove what interrupted pulls left."),
     "ps": (_library("ps"), "Show the models of a running server."),
+    "doctor": (_doctor, "Look for what is wrong, and say the cure."),
     "top": (_top, "Watch a running server."),
     "why": (_why, "What made an answer of a server slow."),
     "keys": (_keys, "Make and end the API keys of a server."),
