@@ -82,6 +82,12 @@ def _completion() -> click.Command:
     return completion
 
 
+def _profile() -> click.Command:
+    from kvasir.cli.profile import profile
+
+    return profile
+
+
 def _why() -> click.Command:
     from kvasir.cli.why import why
 
@@ -104,6 +110,7 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "chat": (_chat, "Talk to a model, here or on a server."),
     "run": (_run, "Answer one prompt on standard output."),
     "bench": (_bench, "Measure latency, throughput and the machine's ceilings."),
+    "profile": (_profile, "What bounds a model here: memory, arithmetic, or neither."),
     "pull": (_library("pull"), "Fetch a model from the Hugging Face hub."),
     "list": (_library("list_command"), "Show the models of this machine."),
     "show": (_library("show"), "Show what is known of one of them."),
