@@ -76,6 +76,12 @@ def _top() -> click.Command:
     return top
 
 
+def _service() -> click.Command:
+    from kvasir.cli.service import service
+
+    return service
+
+
 def _completion() -> click.Command:
     from kvasir.cli.completion import completion
 
@@ -126,6 +132,7 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "keys": (_keys, "Make and end the API keys of a server."),
     "plan": (_plan, "What would fit into memory, and what helps."),
     "inspect": (_inspect, "Show a model, its program, the formats, a timeline or the environment."),
+    "service": (_service, "Have systemd keep a server."),
     "completion": (_completion, "Complete words of kvasir in a shell."),
 }
 
