@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +20,8 @@ N_PARTS = 4
 MIN_PART = 8 << 20
 SYNC_BYTES = 4 << 20
 """Bytes of a part between two lines: with N_PARTS of them, 16 MiB at most are fetched twice."""
+SYNC_SECONDS = 0.25
+"""And seconds, so that a slow line loses less."""
 
 
 class FilePart(msgspec.Struct):
@@ -27,6 +30,8 @@ class FilePart(msgspec.Struct):
     done: int = 0
     """Bytes that are written."""
     synced: int = 0
+    said: float = 0.0
+    """When that was, of a clock that never jumps."""
 
     @property
     def at(self) -> int:
@@ -96,7 +101,8 @@ class PartJournal:
             n = os.pwrite(self.file, view, part.at)
             part.done += n
             view = view[n:]
-        if part.done - part.synced >= SYNC_BYTES:
+        is_long_ago = time.monotonic() - part.said >= SYNC_SECONDS
+        if is_long_ago or part.done - part.synced >= SYNC_BYTES:
             self.sync(part)
 
     def sync(self, part: FilePart) -> None:
@@ -105,7 +111,7 @@ class PartJournal:
         if done > part.synced:
             os.fdatasync(self.file)
             self._say(b"%d %d" % (self.parts.index(part), done))
-            part.synced = done
+            part.synced, part.said = done, time.monotonic()
 
     def close(self) -> None:
         for part in self.parts:

@@ -212,8 +212,11 @@ def test_kill_9_loses_little(tmp_path: Path) -> None:
     assert place.read_bytes() == DATA and left(place) == [NAME]
 
 
-def test_what_the_journal_says_is_in_the_file(tmp_path: Path) -> None:
+def test_what_the_journal_says_is_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also when its last line was not finished; what it does not say is fetched again."""
+    monkeypatch.setattr("kvasir.library.journal.SYNC_SECONDS", float("inf"))
     place, lines = tmp_path / "x.partial", tmp_path / "x.parts"
     journal = PartJournal(place, lines, len(DATA), "d")
     assert [(part.start, part.end) for part in journal.parts] == list(divided(len(DATA)))
