@@ -22,6 +22,8 @@ from kvasir.library.transfer import Progress
 
 JSON_SECONDS = 0.25
 """Between two lines of progress."""
+LONG_BYTES = 1 << 30
+"""Whose hash takes a second."""
 
 
 def pulled(name: HubName, *, force: bool = False, as_json: bool = False) -> StoredModel:
@@ -31,13 +33,12 @@ def pulled(name: HubName, *, force: bool = False, as_json: bool = False) -> Stor
     if as_json:
         said = Lines(sys.stdout)
         said.say({"status": "pulling manifest"})
-        model = Puller(shelf, hub, _fits_here, Told(said.fits, said.file)).pull(name, force=force)
+        model = Puller(shelf, hub, _fits_here, said.told()).pull(name, force=force)
         said.say({"status": "writing manifest"})
         said.say({"status": "success"})
         return model
     with Screen() as screen:
-        told = Told(screen.fits, screen.file)
-        return Puller(shelf, hub, _fits_here, told).pull(name, force=force)
+        return Puller(shelf, hub, _fits_here, screen.told()).pull(name, force=force)
 
 
 def _fits_here(*what: Any) -> Fits:
@@ -57,8 +58,14 @@ class Lines:
         self._stream.write(msgspec.json.encode(value).decode() + "\n")
         self._stream.flush()
 
+    def told(self) -> Told:
+        return Told(self.fits, self.file, self.checking)
+
     def fits(self, found: Sequence[Quant], fits: Fits, taken: Quant) -> None:
         """Nothing: clients know no such line."""
+
+    def checking(self, file: HubFile) -> None:
+        self.say({"status": "verifying sha256 digest"})
 
     def file(self, file: HubFile) -> Progress:
         digest = file.digest or file.name
@@ -102,6 +109,13 @@ class Screen:
 
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
+
+    def told(self) -> Told:
+        return Told(self.fits, self.file, self.checking)
+
+    def checking(self, file: HubFile) -> None:
+        if file.n_bytes >= LONG_BYTES:
+            self._bars.add_task(f"checking {Path(file.name).name}", total=None)
 
     def fits(self, found: Sequence[Quant], fits: Fits, taken: Quant) -> None:
         if fits:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import PurePosixPath
 
 import msgspec
 
+from kvasir.config.hardware import free_memory
+from kvasir.config.sizes import format_size
 from kvasir.core.errors import ModelError
 from kvasir.library.headers import fetched_header
 from kvasir.library.hub import Hub, HubRepo
@@ -33,6 +36,8 @@ class Told(msgspec.Struct, frozen=True):
     """What there is, what each would be here, and which one is taken."""
     file: Callable[[HubFile], Progress]
     """Of each file in turn."""
+    checking: Callable[[HubFile], None] = lambda file: None
+    """When it is here, and its hash is computed: a second or two a gigabyte."""
 
 
 class Puller:
@@ -55,11 +60,14 @@ class Puller:
             files: Sequence[HubFile] = (quant.file,)
         else:
             files = _folder_files(repo)
+            if not force:
+                _check_memory(repo, files)
             model = self._of_folder(name, repo, files)
         self._shelf.keep(model)
         for file in files:
             place = self._shelf.files / model.folder / file.name
-            fetch_file(self._hub.source(repo, file), file, place, self._told.file(file), patience)
+            source, checking = self._hub.source(repo, file), partial(self._told.checking, file)
+            fetch_file(source, file, place, self._told.file(file), patience, checking)
         return model
 
     def _quant(self, name: HubName, repo: HubRepo, found: Sequence[Quant], *, force: bool) -> Quant:
@@ -118,6 +126,20 @@ class Puller:
             revision=repo.commit,
             asked=called.revision,
             created=int(time.time()),
+        )
+
+
+def _check_memory(repo: HubRepo, files: Sequence[HubFile]) -> None:
+    """Raises ModelError where its weights alone are more than what is free: a header of a GGUF file
+    would say more."""
+    n_bytes = sum(file.n_bytes for file in files if file.name.endswith(".safetensors"))
+    free = free_memory()
+    if free and n_bytes > free:
+        raise ModelError(
+            f"{repo.repo} would not start here: its weights are {format_size(n_bytes)}, "
+            f"{format_size(free)} of memory are free. Nothing was fetched; look for a GGUF "
+            f"repository of it, in 4 bits; --force fetches it all the same",
+            code="model_does_not_fit",
         )
 
 

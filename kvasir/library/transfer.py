@@ -54,9 +54,10 @@ def fetch_file(
     place: Path,
     progress: Progress,
     patience: TransferPatience | None = None,
+    checking: Callable[[], None] = lambda: None,
 ) -> None:
-    """``file`` is at ``place``. Another process that fetches it is waited for. Raises ModelError:
-    what came so far stays, unless it is wrong."""
+    """``file`` is at ``place``. Another process that fetches it is waited for; ``checking`` is
+    called before its hash is. Raises ModelError: what came so far stays, unless it is wrong."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with _locked(place, lambda: progress(_held(place), file.n_bytes)):
         if place.exists() and place.stat().st_size == file.n_bytes:
@@ -70,6 +71,7 @@ def fetch_file(
                 transfer.run(progress)
             finally:
                 transfer.close()
+            checking()
             _check_hash(partial, file)
         except OSError as error:
             if error.errno not in FULL:

@@ -117,6 +117,13 @@ def test_what_is_refused_before_anything_is_fetched(hub: StandIn, name: str, say
     assert hub.sent < 2 << 20
 
 
+def test_weights_that_are_larger_than_memory(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvasir.library.pull.free_memory", lambda: 1000)
+    with pytest.raises(ModelError, match=r"1000 B of memory are free. Nothing was fetched"):
+        pull(hub, FOLDER)
+    assert pull(hub, FOLDER, force=True).name == FOLDER
+
+
 def test_consent_and_tokens(hub: StandIn) -> None:
     hub.gated = True
     with pytest.raises(ModelError, match=r"agree at .*HF_TOKEN"):
@@ -205,6 +212,7 @@ def test_progress_in_ollamas_words(hub: StandIn, capsys: pytest.CaptureFixture[s
     assert lines[0] == {"status": "pulling manifest"} and lines[-1] == {"status": "success"}
     total = len(hub.files[REPO]["tiny.Q4_0.gguf"])
     assert any(x.get("completed") == x.get("total") == total for x in lines)
+    assert {"status": "verifying sha256 digest"} in lines
 
 
 def test_a_partial_model_is_listed_and_removed(
