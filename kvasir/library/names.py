@@ -14,6 +14,11 @@ HOSTS = ("hf.co/", "huggingface.co/")
 """What may stand before a name of the hub; the address itself says HF_ENDPOINT."""
 _WORD = r"[\w][\w.\-]*"
 _HUB = re.compile(rf"({_WORD}/{_WORD})(?::([\w.\-/]+))?(?:@([\w.\-/]+))?", re.ASCII)
+_PAGE = re.compile(
+    rf"({_WORD}/{_WORD})/(?:blob|resolve|tree)/([\w.\-]+)(?:/([\w.\-/]+))?(?:\?.*)?", re.ASCII
+)
+"""Of a file or a revision, as a browser shows its address."""
+MAIN = "main"
 _OWN = re.compile(rf"{_WORD}(?::{_WORD})?", re.ASCII)
 MAX_NAME = 200
 
@@ -36,6 +41,9 @@ def hub_name(text: str) -> HubName | None:
     said = text.strip().removeprefix("https://")
     host = next((host for host in HOSTS if said.startswith(host)), "")
     said = said.removeprefix(host)
+    page = _PAGE.fullmatch(said) if host else None
+    if page is not None and ".." not in said:
+        return HubName(page[1], page[3] or "", "" if page[2] == MAIN else page[2])
     found = _HUB.fullmatch(said)
     if found is None or len(said) > MAX_NAME or ".." in said or said.endswith((".gguf/", "/")):
         return None

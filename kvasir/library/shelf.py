@@ -62,7 +62,11 @@ class Shelf:
             return found
         names = [model.name for model in self.models()]
         near = difflib.get_close_matches(name, names, 1, 0.5)
-        hint = f"did you mean {near[0]}?" if near else "kvasir list shows those that there are"
+        hint = (
+            f"did you mean {near[0]}?"
+            if near
+            else "kvasir list shows those that there are, kvasir pull ORG/REPO fetches one"
+        )
         raise ModelError(f"no model is called {name[:200]}: {hint}", code="model_not_found")
 
     def path(self, model: StoredModel) -> Path:

@@ -19,6 +19,12 @@ from kvasir.library.quants import Fit, HubFile, Quant, chosen, quants, tagged
         ("https://huggingface.co/org/repo", HubName("org/repo")),
         ("org/repo@refs/pr/1", HubName("org/repo", "", "refs/pr/1")),
         ("org/repo:folder/x.gguf", HubName("org/repo", "folder/x.gguf")),
+        ("https://huggingface.co/a/b/blob/main/x.Q8_0.gguf", HubName("a/b", "x.Q8_0.gguf")),
+        (
+            "https://huggingface.co/a/b/resolve/v2/d/x.gguf?download=true",
+            HubName("a/b", "d/x.gguf", "v2"),
+        ),
+        ("https://huggingface.co/a/b/tree/main", HubName("a/b")),
         ("models/x.gguf", None),
         ("./org/repo", None),
         ("/org/repo", None),
