@@ -6,9 +6,7 @@ no look reads them. Nothing here asks a network.
 
 from __future__ import annotations
 
-import difflib
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -60,6 +58,9 @@ class Shelf:
         found = self.find(name)
         if found is not None:
             return found
+        # Imported now: each start of an engine reads this file, and few of them err.
+        import difflib
+
         names = [model.name for model in self.models()]
         near = difflib.get_close_matches(name, names, 1, 0.5)
         hint = (
@@ -133,11 +134,6 @@ class Shelf:
             freed += _unlink(path)
             _prune_folders(path.parent, self.files)
         return freed
-
-    def free_bytes(self) -> int:
-        """Of the file system."""
-        here = next(x for x in (self.files, *self.files.parents) if x.exists())
-        return shutil.disk_usage(here).free
 
     def _path(self, name: str) -> Path:
         return self._names / (quote(name, safe="") + SUFFIX)
