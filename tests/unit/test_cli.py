@@ -206,6 +206,19 @@ def test_words_of_other_programs_are_answered_with_ours(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("word", FOREIGN_COMMANDS)
+def test_a_command_of_others(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command([word]) == 2
+    assert FOREIGN_COMMANDS[word] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", FOREIGN_OPTIONS)
+def test_an_option_of_others(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["serve", word, "1"]) == 2
+    said = capsys.readouterr().err
+    assert f"no such option {word}: {FOREIGN_OPTIONS[word]}" in said
+
+
 def test_what_is_answered_is_there() -> None:
     """No word of ours is called another's, and what is named instead takes it."""
     assert not {*FOREIGN_COMMANDS} & {*COMMANDS}
