@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from kvasir.bench.ceilings import Ceilings, bandwidth_for, measure_ceilings
+from kvasir.bench.fingerprint import Meter
 from kvasir.bench.planned import opened
 from kvasir.bench.workload import Workload
 from kvasir.config.options import EngineOptions
@@ -64,6 +65,8 @@ class ModelProfile(msgspec.Struct, frozen=True):
     ceilings: dict[str, Any]
     phases: tuple[PhaseProfile, ...]
     load: tuple[LoadPoint, ...] = ()
+    foreign: float = 0.0
+    """Share of the machine that others took meanwhile."""
 
 
 def profile_model(options: EngineOptions, *, with_load: bool) -> ModelProfile:
@@ -75,8 +78,13 @@ def profile_model(options: EngineOptions, *, with_load: bool) -> ModelProfile:
         workload = Workload(built)
         n_batch = min(16, n_seqs)
         n_prompt = min(N_PREFILL, built.config.sizes.max_model_len - 1)
-        rates = (_decode(workload, 1), _decode(workload, n_batch), _prefill(workload, n_prompt))
-        load = tuple(_loads(workload, n_seqs)) if with_load else ()
+        with Meter() as meter:
+            rates = (
+                _decode(workload, 1),
+                _decode(workload, n_batch),
+                _prefill(workload, n_prompt),
+            )
+            load = tuple(_loads(workload, n_seqs)) if with_load else ()
     finally:
         built.engine.close()
     ceilings = measure_ceilings(built.config.executor.threads, repeat=1)
@@ -88,7 +96,7 @@ def profile_model(options: EngineOptions, *, with_load: bool) -> ModelProfile:
         (f"prefill of {n_prompt}", rates[2], Sizes(n_prompt, 1, n_prompt**2 // 2, n_prompt)),
     )
     phases = tuple(phase(*step, program, ceilings, kind) for step in steps)
-    return ModelProfile(loaded.source.name, kind, ceilings, phases, load)
+    return ModelProfile(loaded.source.name, kind, ceilings, phases, load, meter.foreign)
 
 
 def arithmetic_of(dtype: str, weight_dtype: str) -> str:

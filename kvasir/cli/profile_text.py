@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kvasir.bench.profile import HELPS, ModelProfile, knee, operating_point
+from kvasir.bench.report import QUIET
 
 BAR = 24
 
@@ -31,6 +32,8 @@ def profile_text(found: ModelProfile) -> str:
         lines.append(f"{names}: {HELPS[bound]}")
     if found.load:
         lines += _load(found)
+    if found.foreign > QUIET:
+        lines.append(f"other processes took {found.foreign:.0%} of the machine: repeat it")
     return "\n".join(lines) + "\n"
 
 

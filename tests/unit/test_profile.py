@@ -40,7 +40,8 @@ def test_the_words() -> None:
     )
     text = profile_text(ModelProfile("m", "int8", {}, phases, POINTS))
     assert "decode: fewer bytes help" in text and "prefill of 512: more cores help" in text
-    assert "knee" in text and "75 % of the most" in text
+    assert "knee" in text and "75 % of the most" in text and "repeat it" not in text
+    assert "took 30% of the machine" in profile_text(ModelProfile("m", "int8", {}, phases, (), 0.3))
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
