@@ -124,8 +124,11 @@ def linked_all() -> str:
         if shelf.find(each.name) is not None:
             lines.append(f"{each.name} is there already\n")
             continue
-        made = link(shelf, each.path, each.name, f"{each.program}: {each.path}")
-        lines.append(f"{made.name} is {each.path}\n")
+        try:
+            made = link(shelf, each.path, each.name, f"{each.program}: {each.path}")
+            lines.append(f"{made.name} is {each.path}\n")
+        except ModelError as error:  # the others are none the worse for it
+            lines.append(f"{each.name} is left out: {error.message}\n")
     return "".join(lines) or outside_text()
 
 

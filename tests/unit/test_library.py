@@ -254,7 +254,12 @@ def test_links(hub: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert run_command(["list"]) == 0 and "gone" in capsys.readouterr().out
 
 
-def test_models_of_others_are_found(hub: StandIn, tmp_path: Path) -> None:
+def test_models_of_others_are_found(
+    hub: StandIn,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     data = hub.files[REPO]["tiny.Q4_0.gguf"]
     snapshot = tmp_path / ".cache/huggingface/hub/models--org--tiny/snapshots/abc"
     blobs = tmp_path / ".ollama/models/blobs"
@@ -268,6 +273,11 @@ def test_models_of_others_are_found(hub: StandIn, tmp_path: Path) -> None:
     layer = {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:abc"}
     manifest.write_text(json.dumps({"layers": [layer]}))
     (manifest.parent / "broken").write_text("{")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME", "OLLAMA_MODELS"):
+        monkeypatch.delenv(name, raising=False)
+    assert run_command(["import"]) == 0
+    assert "org/tiny:tiny.Q4_0" in capsys.readouterr().out
     found = outside({}, tmp_path)
     assert [(each.program, each.name) for each in found] == [
         ("hub", "org/tiny:tiny.Q4_0"),
@@ -275,9 +285,12 @@ def test_models_of_others_are_found(hub: StandIn, tmp_path: Path) -> None:
         ("ollama", "tiny"),
     ]
     shelf = Shelf()
+    made = link(shelf, found[0].path, found[0].name, found[0].program)
+    assert run_command(["import", "tiny"]) == 0
+    assert run_command(["import", "--all"]) == 0
+    assert f"{made.name} is there already" in capsys.readouterr().out
     for each in found:
-        made = link(shelf, each.path, each.name, each.program)
-        assert open_model(made.name).kind == "gguf"
+        assert open_model(each.name).kind == "gguf"
 
 
 def test_a_model_is_made_of_another(
