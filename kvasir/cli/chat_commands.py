@@ -117,7 +117,9 @@ def _load(talk: Dialogue, said: str) -> None:
     known = {name: x for name, x in conversation.settings.items() if name in KINDS}
     params = msgspec.structs.replace(talk.params, **known)
     talk.said, talk.system, talk.params = messages, conversation.system, params
+    left = [name for name in conversation.settings if name not in known]
     rest = f"; {n_others} of other branches stay there" if n_others else ""
+    rest += f"; not taken: {', '.join(left)}" if left else ""
     talk.tell(f"{len(messages)} messages of {path}{rest}")
 
 

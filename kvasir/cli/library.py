@@ -63,14 +63,10 @@ def show(name: str) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=models)
 def rm(names: tuple[str, ...]) -> None:
     """Remove models, also those whose pull was interrupted. Linked files stay."""
-    from kvasir.config.sizes import format_size
-    from kvasir.library.shelf import Shelf
+    from kvasir.cli.library_text import removed
 
-    shelf = Shelf()
     for name in names:
-        model = shelf.known(name)
-        freed = shelf.remove(model.name)
-        write(f"{model.name} removed, {format_size(freed)} freed\n", sys.stdout)
+        write(removed(name), sys.stdout)
 
 
 @click.command()

@@ -86,6 +86,18 @@ def model_text(name: str) -> str:
     return shown + f"kvasir inspect model {model.name} shows what its file says\n"
 
 
+def removed(name: str) -> str:
+    """Raises ModelError."""
+    default = cached_default_model()
+    if default is not None and name == default.stem:
+        n_bytes = default.stat().st_size
+        default.unlink()
+        return f"{name} removed, {format_size(n_bytes)} freed\n"
+    shelf = Shelf()
+    model = shelf.known(name)
+    return f"{model.name} removed, {format_size(shelf.remove(model.name))} freed\n"
+
+
 def outside_text() -> str:
     found = outside()
     if not found:

@@ -22,13 +22,15 @@ from kvasir.models.loaded import LoadedModel, load_model, model_facts
 
 DECODE_SHARE = 0.85
 """Of the read bandwidth, that decode reaches (bench/results)."""
+UNQUANTIZED = {"F32": "float32", "F16": "float16", "FP16": "float16", "BF16": "bfloat16"}
+"""Types of weights, which decide those of keys and values, by tag."""
 READ_BYTES = (8 << 20, 256 << 20)
 """Least and most that is read to measure it."""
 
 
 def fits_here(path: Path, n_header: int, read: Quant, found: Sequence[Quant]) -> Fits:
     """By tag. ``path``: the file of ``read`` with its header, of ``n_header`` bytes, alone; the
-    others of ``found`` have more or fewer bytes of weights, and nothing else."""
+    others of ``found`` have more or fewer bytes of weights, of the type that their tag says."""
     try:
         loaded = load_model(str(path))
         facts = model_facts(loaded)
@@ -39,7 +41,9 @@ def fits_here(path: Path, n_header: int, read: Quant, found: Sequence[Quant]) ->
     rate: float | None = None
     for quant in found:
         share = max(1, quant.n_bytes - n_header) / max(1, read.file.n_bytes - n_header)
-        other = replace(facts, weight_bytes=int(facts.weight_bytes * share))
+        dtype = UNQUANTIZED.get(quant.tag, "quantized") if quant is not read else facts.weight_dtype
+        n_bytes = int(facts.weight_bytes * share)
+        other = replace(facts, weight_bytes=n_bytes, weight_dtype=dtype)
         try:
             config = resolve(EngineOptions(), other, hardware, CPU.settings)
         except ConfigError as error:

@@ -280,9 +280,11 @@ def test_a_conversation_is_kept_in_a_file(tmp_path: Path) -> None:
     assert other.messages == talk.messages
     branch = {"id": "b", "parent": "0", "role": "assistant", "content": "of another branch"}
     kept["messages"].append(branch)
+    kept["settings"]["mirostat"] = 1
     path.write_text(json.dumps(written))
     other.take(f"/load {path}")
     assert other.messages == talk.messages and "1 of other branches" in screen.getvalue()
+    assert "not taken: mirostat" in screen.getvalue()
     kept["messages"][0]["parent"] = "3"
     path.write_text(json.dumps(written))
     other.take(f"/load {path}")

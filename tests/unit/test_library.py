@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from kvasir.cli.main import run_command
+from kvasir.config.advice import advise
+from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
 from kvasir.engine.fit import fits_here
+from kvasir.exec.cpu.backend import CPU
+from kvasir.formats.gguf import open_gguf
 from kvasir.library.headers import fetched_header
 from kvasir.library.hub import Hub, HubRepo, open_hub
 from kvasir.library.links import link, outside
@@ -20,6 +24,7 @@ from kvasir.library.pull import Puller, Told
 from kvasir.library.quants import HubFile, Quant
 from kvasir.library.shelf import Shelf
 from kvasir.library.stored import StoredModel
+from kvasir.models.loaded import load_model, model_facts
 from kvasir.weights.source import open_model
 from tests import tiny
 from tests.hub_standin import COMMIT, StandIn, serving
@@ -182,6 +187,26 @@ def test_what_would_fit(hub: StandIn, tmp_path: Path) -> None:
     assert "memory" in found["X"].refusal or "weights" in found["X"].refusal
 
 
+@pytest.mark.parametrize("free", [1 << 20, 3 << 20, 16 << 20, 1 << 32])
+def test_what_is_told_is_what_a_start_finds(
+    free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the header of one quantization, for each of four: whether it starts, and how many
+    tokens it has room for."""
+    monkeypatch.setattr("kvasir.config.hardware.free_memory", lambda *_: free)
+    formats = ("Q4_0", "Q4_1", "Q8_0", "F32")
+    paths = {x: write_gguf_model(tiny.llama(), tmp_path / f"{x}.gguf", x) for x in formats}
+    found = [quant(x, path.stat().st_size) for x, path in paths.items()]
+    header = open_gguf(paths["Q8_0"]).data_start
+    told = fits_here(paths["Q8_0"], header, found[2], found)
+    for tag, path in paths.items():
+        facts = model_facts(load_model(str(path)))
+        advice = advise(EngineOptions(), facts, CPU.probe(), CPU.settings)
+        assert bool(told[tag].refusal) == bool(advice.refusal), (tag, told[tag], advice)
+        if advice.room is not None:
+            assert told[tag].n_tokens == pytest.approx(advice.room.n_tokens, rel=0.05)
+
+
 def test_commands(hub: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"{REPO}:Q4_0"
     assert run_command(["pull", name]) == 0
@@ -317,3 +342,5 @@ def test_the_default_model_has_its_name(tmp_path: Path, monkeypatch: pytest.Monk
     path = write_gguf_model(tiny.llama(), tmp_path / "Default.Q4_1.gguf", "Q8_0")
     monkeypatch.setattr("kvasir.weights.source.cached_default_model", lambda: path)
     assert open_model("Default.Q4_1").path == path
+    monkeypatch.setattr("kvasir.cli.library_text.cached_default_model", lambda: path)
+    assert run_command(["rm", "Default.Q4_1"]) == 0 and not path.exists()
