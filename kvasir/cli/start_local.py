@@ -6,9 +6,12 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 from kvasir.cli.speaking import Speaker
+from kvasir.cli.waiting import waiting
+from kvasir.config.controls import one_line
 from kvasir.config.options import EngineOptions
 from kvasir.serve.settle import hurry
 from kvasir.serve.spawn import spawn_engine
@@ -32,7 +35,8 @@ def start_local(options: EngineOptions) -> Local:
         # Imported now: the engine process is loading.
         from kvasir.cli.local import LocalModel
 
-        return LocalModel(model, client)
+        with waiting(f"loading {one_line(Path(model).name)}"):
+            return LocalModel(model, client)
     except BaseException:
         client.kill()
         raise

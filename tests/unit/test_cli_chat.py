@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ from kvasir.cli.remote import Message, RemoteModel
 from kvasir.cli.speaking import LastAnswer
 from kvasir.cli.terminal import show
 from kvasir.cli.top_text import ServerLook, as_text
+from kvasir.cli.waiting import waiting
 from kvasir.cli.why_text import why_text
 from kvasir.core.errors import KvasirError
 from kvasir.serve.logs import JsonFormatter, LineFormatter
@@ -316,6 +318,21 @@ def test_typed_lines_are_private(tmp_path: Path) -> None:
     assert place.stat().st_mode & 0o777 == 0o600
     assert place.parent.stat().st_mode & 0o777 == 0o700
     assert history_file({"XDG_STATE_HOME": "x"}).parts[-2:] == ("kvasir", "chat_history")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_terminal", "shown"),
+    [(0.0, True, ""), (0.2, True, "loading m …\r\x1b[K"), (0.2, False, "")],
+)
+def test_a_wait_is_told_and_forgotten(
+    seconds: float, is_terminal: bool, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Screen() if is_terminal else io.StringIO()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr("kvasir.cli.waiting.SECONDS", 0.1 if seconds else 60.0)
+    with waiting("loading m"):
+        time.sleep(seconds)
+    assert screen.getvalue() == shown
 
 
 def sequences() -> list[str]:
