@@ -16,13 +16,23 @@ from kvasir.cli.terminal import show
 @click.option("--once", is_flag=True, help="Show it once and end.")
 @click.option("--json", "as_json", is_flag=True, help="Show the numbers once, for programs.")
 @click.option(
+    "--sort",
+    "order",
+    type=click.Choice(("blocks", "tokens", "id")),
+    default="blocks",
+    show_default=True,
+    help="Of the requests: which comes first.",
+)
+@click.option(
     "--interval",
     type=click.FloatRange(0.2, 60.0),
     default=1.0,
     show_default=True,
     help="Seconds between two looks, over which rates are taken.",
 )
-def top(url: str, api_key: str | None, once: bool, as_json: bool, interval: float) -> None:
+def top(
+    url: str, api_key: str | None, once: bool, as_json: bool, interval: float, order: str
+) -> None:
     """Show what a server does now: rates, waits, the KV cache and who holds it. Ctrl-C ends it."""
     from kvasir.cli.startup import interruptible
     from kvasir.cli.top_text import ServerWatch, as_text, to_json
@@ -35,14 +45,14 @@ def top(url: str, api_key: str | None, once: bool, as_json: bool, interval: floa
         show(to_json(before, now), sys.stdout)
         return
     if once or not sys.stdout.isatty():
-        show(as_text(before, now), sys.stdout)
+        show(as_text(before, now, order), sys.stdout)
         return
     from rich.live import Live
     from rich.text import Text
 
     interruptible()
-    with Live(Text(as_text(before, now)), screen=True, auto_refresh=False) as live:
+    with Live(Text(as_text(before, now, order)), screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(interval)
             before, now = now, watch.look()
-            live.update(Text(as_text(before, now)), refresh=True)
+            live.update(Text(as_text(before, now, order)), refresh=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,6 +19,11 @@ BAR = 30
 ROWS = 12
 """Requests that are shown."""
 WIDTH = 80
+ORDERS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "blocks": lambda row: -row["blocks"],
+    "tokens": lambda row: -row["tokens"],
+    "id": lambda row: row["id"],
+}
 
 
 class ServerLook(NamedTuple):
@@ -126,8 +131,8 @@ def to_json(before: ServerLook, now: ServerLook) -> str:
     return msgspec.json.format(msgspec.json.encode(figures(before, now)), indent=2).decode() + "\n"
 
 
-def as_text(before: ServerLook, now: ServerLook) -> str:
-    """24 lines of 80 columns."""
+def as_text(before: ServerLook, now: ServerLook, order: str = "blocks") -> str:
+    """24 lines of 80 columns; ``order``: of the requests, one of ``ORDERS``."""
     said = figures(before, now)
     accepted = said["acceptance_rate"]
     lines = [
@@ -147,7 +152,7 @@ def as_text(before: ServerLook, now: ServerLook) -> str:
         "",
         f"{'request':<44} {'tokens':>8} {'blocks':>7}  full",
     ]
-    rows = sorted(said["requests"], key=lambda row: -row["blocks"])
+    rows = sorted(said["requests"], key=ORDERS[order])
     for row in rows[:ROWS]:
         full = row["tokens"] / max(1, row["blocks"] * said["block_size"])
         name = one_line(str(row["id"]))[:44]

@@ -65,6 +65,8 @@ def test_a_screen() -> None:
     assert len(lines) <= 24 and max(map(len, lines)) <= WIDTH
     assert "running 3" in text and "and 3 more" in text and f"chatcmpl-{ROWS + 2}" in text
     assert json.loads(to_json(seen(0.0), seen(1.0)))["running"] == 3
+    by_id = as_text(seen(0.0), seen(1.0, TEXT, requests=rows, block_size=16), "id")
+    assert "chatcmpl-0 " in by_id and "chatcmpl-0 " not in text
 
 
 @pytest.mark.parametrize(
