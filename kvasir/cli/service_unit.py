@@ -79,8 +79,7 @@ def unit_text(command: Sequence[str], model: Path, *, is_user: bool) -> str:
     head = COMMON.format(command=" ".join(map(_quoted, command)))
     if is_user:
         return head + USER
-    folder = model if model.is_dir() else model.parent
-    seen = [folder, *(x for x in _installed() if any(map(x.is_relative_to, HOMES)))]
+    seen = [*_folders(model), *(x for x in _installed() if any(map(x.is_relative_to, HOMES)))]
     places = " ".join(_quoted(str(path)) for path in dict.fromkeys(seen))
     return head + SYSTEM.format(
         read_only=places, addresses=LOOPBACK_ONLY if _is_local(command) else ""
@@ -94,6 +93,13 @@ def user_folder(variables: Mapping[str, str]) -> Path:
 
 def _is_local(command: Sequence[str]) -> bool:
     return not any(word.split("=")[0] in ("--host", "--allowed-media-domains") for word in command)
+
+
+def _folders(model: Path) -> list[Path]:
+    """Where its files lie, those too that are links to elsewhere."""
+    folder = model if model.is_dir() else model.parent
+    files = folder.iterdir() if model.is_dir() else (model,)
+    return [folder, *(file.resolve().parent for file in sorted(files))]
 
 
 def _installed() -> list[Path]:

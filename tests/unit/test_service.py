@@ -42,6 +42,16 @@ def test_a_unit_of_the_system(model: Path, capsys: pytest.CaptureFixture[str]) -
         assert line in text.splitlines()
 
 
+def test_files_that_are_links_are_seen(tmp_path: Path) -> None:
+    folder, blobs = tmp_path / "model", tmp_path / "blobs"
+    for each in (folder, blobs):
+        each.mkdir()
+    (blobs / "abc").write_text("{}")
+    (folder / "config.json").symlink_to(blobs / "abc")
+    text = unit_text(["kvasir"], folder, is_user=False)
+    assert f"BindReadOnlyPaths={folder} {blobs}" in text
+
+
 def test_what_systemd_reads_as_signs(tmp_path: Path) -> None:
     text = unit_text(["kvasir", "a b", 'x"y', "%h", "$HOME"], tmp_path, is_user=True)
     assert 'ExecStart=kvasir "a b" "x\\"y" %%h $$HOME\n' in text
