@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kvasir.config.controls import one_line
+from kvasir.cli.why_text import ask_why, why_text
+from kvasir.config.controls import harmless, one_line
 from kvasir.core.errors import KvasirError
 from kvasir.lang.http import JsonServer
 
@@ -45,6 +46,13 @@ class ServerWatch:
     def __init__(self, url: str, api_key: str | None) -> None:
         """Raises ConfigError for what is no address."""
         self._http = JsonServer(url, api_key)
+
+    def why(self, request: str) -> str:
+        """What made ``request`` slow; the error, where the server does not say."""
+        try:
+            return why_text(ask_why(self._http, request))
+        except KvasirError as error:
+            return error.message
 
     def look(self) -> ServerLook:
         """Raises ServerError."""
@@ -131,11 +139,25 @@ def to_json(before: ServerLook, now: ServerLook) -> str:
     return msgspec.json.format(msgspec.json.encode(figures(before, now)), indent=2).decode() + "\n"
 
 
-def as_text(before: ServerLook, now: ServerLook, order: str = "blocks") -> str:
-    """24 lines of 80 columns; ``order``: of the requests, one of ``ORDERS``."""
-    said = figures(before, now)
+def as_text(
+    before: ServerLook, now: ServerLook, order: str = "blocks", chosen: str = "", told: str = ""
+) -> str:
+    """24 lines of 80 columns. ``order``: of the requests, one of ``ORDERS``; ``chosen``: the id of
+    the one that is marked; ``told``: in their place."""
+    lines = [*_head(figures(before, now)), ""]
+    rows = harmless(told).splitlines() if told else _requests(now, order, chosen)
+    return "\n".join(line[:WIDTH] for line in [*lines, *rows[: ROWS + 2]]) + "\n"
+
+
+def shown_ids(now: ServerLook, order: str) -> list[str]:
+    """Of the requests that are shown, in their order."""
+    rows = sorted(now.held.get("requests") or [], key=ORDERS[order])
+    return [str(row["id"]) for row in rows[:ROWS]]
+
+
+def _head(said: dict[str, Any]) -> list[str]:
     accepted = said["acceptance_rate"]
-    lines = [
+    return [
         f"running {said['running']}   waiting {said['waiting']} "
         f"(a new one about {said['queue_seconds']:.1f} s)   errors {said['errors']}   "
         f"restarts {said['engine_restarts']}",
@@ -149,17 +171,19 @@ def as_text(before: ServerLook, now: ServerLook, order: str = "blocks") -> str:
         f"KV      {_bar(said['kv_used'])} in use, {said['preemptions']} preemptions",
         f"prefix  {_bar(said['prefix_hit_rate'])} found",
         "drafts  " + ("none" if accepted is None else f"{_bar(accepted)} accepted"),
-        "",
-        f"{'request':<44} {'tokens':>8} {'blocks':>7}  full",
     ]
-    rows = sorted(said["requests"], key=ORDERS[order])
+
+
+def _requests(now: ServerLook, order: str, chosen: str) -> list[str]:
+    lines = [f"{'  request':<44} {'tokens':>8} {'blocks':>7}  full"]
+    rows = sorted(now.held.get("requests") or [], key=ORDERS[order])
     for row in rows[:ROWS]:
-        full = row["tokens"] / max(1, row["blocks"] * said["block_size"])
-        name = one_line(str(row["id"]))[:44]
+        full = row["tokens"] / max(1, row["blocks"] * int(now.held.get("block_size") or 1))
+        name = ("> " if row["id"] == chosen else "  ") + one_line(str(row["id"]))[:42]
         lines.append(f"{name:<44} {row['tokens']:>8} {row['blocks']:>7}  {min(1.0, full):.0%}")
     if len(rows) > ROWS:
         lines.append(f"and {len(rows) - ROWS} more")
-    return "\n".join(line[:WIDTH] for line in lines) + "\n"
+    return lines
 
 
 def _bar(share: float) -> str:

@@ -11,7 +11,9 @@ from typing import ClassVar
 import pytest
 
 from kvasir.cli.main import run_command
+from kvasir.cli.top_keys import TopView, pressed
 from kvasir.cli.top_text import (
+    ORDERS,
     ROWS,
     WIDTH,
     ServerLook,
@@ -19,6 +21,7 @@ from kvasir.cli.top_text import (
     figures,
     quantile,
     read_metrics,
+    shown_ids,
     to_json,
 )
 from scripts.levels import levels
@@ -145,3 +148,28 @@ def test_why_an_answer_was_slow(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[-1] for line in lines[2:]] == ["queued", "decode"]
     assert run_command(["why", "b", "--url", url]) == 1
+
+
+def test_keys_of_the_screen() -> None:
+    ids = ["a", "b", "c"]
+    view = TopView()
+    for key in ("j", "\x1b[B", "\x1b[B", "\x1b[B", "k"):
+        view = pressed(view, key, ids)
+    assert view.chosen == "b"
+    assert pressed(view, "\r", ids).explains and not pressed(TopView(), "\r", ids).explains
+    assert not pressed(pressed(view, "\r", ids), "\x1b", ids).explains
+    orders = [view.order]
+    for _ in ORDERS:
+        view = pressed(view, "s", ids)
+        orders.append(view.order)
+    assert orders == [*ORDERS, "blocks"]
+    assert pressed(view, "q", ids).ends and pressed(view, "x", ids) == view
+    assert pressed(TopView(), "j", []) == TopView()
+
+
+def test_what_is_told_takes_the_place_of_the_requests() -> None:
+    rows = [{"id": "a", "tokens": 1, "blocks": 1}]
+    look = seen(1.0, TEXT, requests=rows, block_size=16)
+    assert "> a" in as_text(seen(0.0), look, "blocks", "a") and shown_ids(look, "id") == ["a"]
+    told = as_text(seen(0.0), look, "blocks", "a", "waited\x1b[2J\n" * 50)
+    assert "waited␛[2J" in told and "> a" not in told and len(told.splitlines()) <= 24
