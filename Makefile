@@ -71,7 +71,8 @@ help:
 	@echo "make wheel        our wheel, into dist"
 	@echo "make clean        remove everything that was made here"
 
-serve: $(VENV)/.built
+# Kernels of this CPU alone, unless all are there: tests and wheels need them.
+serve: $(if $(wildcard $(VENV)/.built),$(VENV)/.built,$(VENV)/.served)
 	$(VENV)/bin/kvasir serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
 
 test: $(VENV)/.built $(VENV)/.dev
@@ -250,8 +251,12 @@ $(CLIENTS)/.clients: $(CLIENTS)/.created tests/clients/python/requirements.txt t
 	cd build/clients && npm ci --no-audit --no-fund --ignore-scripts
 	@touch $@
 
+$(VENV)/.served: $(VENV)/.base $(NATIVE) pyproject.toml
+	$(VENV)/bin/python -m scripts.build --this-cpu
+	@touch $@
+
 $(VENV)/.built: $(VENV)/.base $(NATIVE) pyproject.toml
-	$(VENV)/bin/python scripts/build.py
+	$(VENV)/bin/python -m scripts.build
 	@touch $@
 
 $(ORACLE)/.built: $(ORACLE)/.oracle $(VENV)/.built

@@ -132,10 +132,10 @@ def drive(
 
 
 def _step(run: Run) -> None:
-    before = run.engine.stats().step
+    before = run.engine.stats()
     events = run.engine.step()
-    if events.stats.step != before:
-        run.clock.spend(events.stats.step_seconds)
+    if events.stats.step != before.step:
+        run.clock.spend(events.stats.step_seconds - before.step_seconds)
     now = run.clock.now() - run.start
     for event in events.events:
         if event.finish == "error" and event.id < run.may_fail:

@@ -16,7 +16,7 @@ USES = {
     OWN: "",
     "pygments": "of rich",
     "rich": "the terminal",
-    "huggingface_hub": "of tokenizers; Kvasir itself never imports it",
+    "huggingface_hub": "what a hub holds, and who asks; of tokenizers, too",
     "pyyaml": "of huggingface-hub",
     "httptools": "HTTP parsing",
 }

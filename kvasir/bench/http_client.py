@@ -31,6 +31,8 @@ class TimedAnswer:
     started: float
     tokens: list[float] = field(default_factory=list)
     error: str = ""
+    n_prompt: int = 0
+    """Its tokens, as the server counts."""
 
 
 def target_of(url: str, api_key: str | None = None) -> Target:
@@ -40,7 +42,9 @@ def target_of(url: str, api_key: str | None = None) -> Target:
     return Target(parts.hostname or "", parts.port or 80, path, api_key)
 
 
-async def complete(target: Target, body: dict[str, Any]) -> TimedAnswer:
+async def complete(
+    target: Target, body: dict[str, Any], route: str = "/completions"
+) -> TimedAnswer:
     """Posts a streamed completion and times its tokens. Failures are told in ``error``."""
     answer = TimedAnswer(time.perf_counter())
     try:
@@ -49,7 +53,7 @@ async def complete(target: Target, body: dict[str, Any]) -> TimedAnswer:
         answer.error = reason(error)
         return answer
     try:
-        writer.write(_request(target, "POST", "/completions", msgspec.json.encode(body), "1.1"))
+        writer.write(_request(target, "POST", route, msgspec.json.encode(body), "1.1"))
         await _read_stream(reader, answer)
     except (OSError, KvasirError, asyncio.IncompleteReadError) as error:
         answer.error = str(error)
@@ -107,6 +111,7 @@ async def _read_stream(reader: asyncio.StreamReader, answer: TimedAnswer) -> Non
         if "error" in chunk:
             raise KvasirError(str(chunk["error"].get("message", chunk["error"])))
         n_new = tokens_so_far(chunk, len(answer.tokens)) - len(answer.tokens)
+        answer.n_prompt = max(answer.n_prompt, prompt_tokens(chunk))
         answer.tokens += [time.perf_counter() - answer.started] * n_new
     raise KvasirError("the stream ended early")
 
@@ -126,4 +131,10 @@ def tokens_so_far(chunk: dict[str, Any], before: int) -> int:
     if usage is not None:
         return max(before, int(usage["completion_tokens"]))
     choices = chunk.get("choices") or [{}]
-    return before + bool(choices[0].get("text"))
+    delta = choices[0].get("delta") or {}
+    return before + bool(choices[0].get("text") or delta.get("content"))
+
+
+def prompt_tokens(chunk: dict[str, Any]) -> int:
+    """As its usage has it; 0 without."""
+    return int((chunk.get("usage") or {}).get("prompt_tokens") or 0)

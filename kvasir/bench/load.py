@@ -6,17 +6,22 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kvasir.bench.cputime import ServerProcesses
+from kvasir.bench.datasets import LoadRequest, read_dataset
 from kvasir.bench.http_client import Target, TimedAnswer, complete, get
 from kvasir.bench.workload import SEED
-from kvasir.core.errors import KvasirError
+from kvasir.core.errors import ConfigError, KvasirError
 
 MAX_TOKEN_ID = 10_000
 """Prompts are ids below this, so that one trace fits every vocabulary worth serving."""
+CHATS = "/chat/completions"
+ROUTES = ("/completions", CHATS)
+"""Behind /v1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,17 @@ class LoadSettings:
     """Requests per second, exponential gaps; 0 sends all at once."""
     model: str | None = None
     """None: the first that the server lists."""
+    dataset_name: str = "random"
+    """Of ``DATASETS``."""
+    dataset_path: Path | None = None
+    fixed_len: int | None = None
+    """Output tokens of each request of a file; None: what the file says."""
+    max_concurrency: int | None = None
+    """Requests that are answered at a time; None: any number."""
+    endpoint: str = "/v1/completions"
+    """Or /v1/chat/completions."""
+    seed: int = SEED
+    ignore_eos: bool = True
 
 
 def measure_load(
@@ -46,12 +62,14 @@ async def _measure(
     target: Target, settings: LoadSettings, server: ServerProcesses | None
 ) -> dict[str, Any]:
     model = settings.model or str((await get(target, "/models"))["data"][0]["id"])
-    bodies = [_body(model, prompt, settings.output_len) for prompt in prompts(settings)]
-    await complete(target, {**bodies[0], "max_tokens": 2})
+    bodies = [_body(model, each, settings) for each in asked(settings)]
+    route = route_of(settings.endpoint)
+    await complete(target, {**bodies[0], "max_tokens": 2}, route)
+    turns = asyncio.Semaphore(settings.max_concurrency or len(bodies))
     before = server.times() if server else None
     start = time.perf_counter()
     sent = [
-        asyncio.create_task(_at(start + delay, target, body))
+        asyncio.create_task(_at(start + delay, turns, target, body, route))
         for delay, body in zip(delays(settings), bodies, strict=True)
     ]
     answers = await asyncio.gather(*sent)
@@ -61,9 +79,28 @@ async def _measure(
     return found
 
 
-async def _at(when: float, target: Target, body: dict[str, Any]) -> TimedAnswer:
+async def _at(
+    when: float, turns: asyncio.Semaphore, target: Target, body: dict[str, Any], route: str
+) -> TimedAnswer:
     await asyncio.sleep(max(0.0, when - time.perf_counter()))
-    return await complete(target, body)
+    async with turns:
+        return await complete(target, body, route)
+
+
+def route_of(endpoint: str) -> str:
+    """Behind /v1. Raises ConfigError for one whose streams are not read here."""
+    found = "/" + endpoint.strip("/").removeprefix("v1/")
+    if found not in ROUTES:
+        raise ConfigError(f"--endpoint is {endpoint!r}: use one of /v1{', /v1'.join(ROUTES)}")
+    return found
+
+
+def asked(settings: LoadSettings) -> list[LoadRequest]:
+    """The requests, the same for the same settings. Raises ConfigError, OSError."""
+    if settings.dataset_name == "random":
+        return [LoadRequest(ids, settings.output_len) for ids in prompts(settings)]
+    where, length = settings.dataset_path, settings.fixed_len
+    return read_dataset(settings.dataset_name, where, settings.num_prompts, length, settings.seed)
 
 
 def prompts(settings: LoadSettings) -> list[list[int]]:
@@ -84,13 +121,19 @@ def delays(settings: LoadSettings) -> list[float]:
     return [float(when) for when in np.cumsum(gaps) - gaps[0]]
 
 
-def _body(model: str, prompt: list[int], n_output: int) -> dict[str, Any]:
+def _body(model: str, request: LoadRequest, settings: LoadSettings) -> dict[str, Any]:
+    """Raises ConfigError for ids in a chat, which takes texts."""
+    said: dict[str, Any] = {"prompt": request.prompt}
+    if route_of(settings.endpoint) == CHATS:
+        if not isinstance(request.prompt, str):
+            raise ConfigError("random prompts are ids: use --endpoint /v1/completions")
+        said = {"messages": [{"role": "user", "content": request.prompt}]}
     return {
         "model": model,
-        "prompt": prompt,
-        "max_tokens": n_output,
+        **said,
+        "max_tokens": request.output_len,
         "temperature": 0,
-        "ignore_eos": True,
+        "ignore_eos": settings.ignore_eos,
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
@@ -114,18 +157,24 @@ def summarize(answers: Sequence[TimedAnswer], settings: LoadSettings) -> dict[st
         "failed": len(failed),
         "first_error": failed[0] if failed else None,
         "seconds": round(wall, 3),
+        "max_concurrency": settings.max_concurrency,
+        "input_tokens": sum(answer.n_prompt for answer in good),
         "output_tokens": n_output,
         "output_tokens_per_second": round(n_output / wall, 2),
         "seconds_to_first_token": percentiles([answer.tokens[0] for answer in good]),
+        "seconds_per_output_token": percentiles(
+            [(x.tokens[-1] - x.tokens[0]) / (len(x.tokens) - 1) for x in good if len(x.tokens) > 1]
+        ),
         "seconds_between_tokens": percentiles(gaps),
         "seconds_per_request": percentiles([answer.tokens[-1] for answer in good]),
     }
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float] | None:
-    """p50, p90, p99 and max; None without values."""
+    """Mean, p50, p90, p99 and max; None without values."""
     if not values:
         return None
     p50, p90, p99 = np.percentile(values, (50, 90, 99)).tolist()
-    found = {"p50": p50, "p90": p90, "p99": p99, "max": max(values)}
+    mean = sum(values) / len(values)
+    found = {"mean": mean, "p50": p50, "p90": p90, "p99": p99, "max": max(values)}
     return {name: round(value, 5) for name, value in found.items()}

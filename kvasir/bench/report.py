@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from kvasir.bench.fingerprint import fingerprint
+from kvasir.bench.report_text import report_text
 from kvasir.engine.build import BuiltEngine
 from kvasir.models.loaded import LoadedModel
 
@@ -90,10 +91,11 @@ def is_disturbed(results: Any) -> bool:
 
 
 def write(document: dict[str, Any], path: Path | None) -> None:
-    """To ``path``, or to standard output."""
+    """To ``path``, or to standard output: there a terminal gets a table."""
     text = json.dumps(document, indent=2) + "\n"
     if path is None:
-        sys.stdout.write(text)
+        is_table = sys.stdout.isatty() and "results" in document
+        sys.stdout.write(report_text(document) if is_table else text)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

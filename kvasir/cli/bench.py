@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import click
 
 from kvasir.cli.options import Command, take, with_options
 from kvasir.cli.startup import interruptible
+from kvasir.cli.terminal import show
 from kvasir.config.options import EngineOptions, describe
 from kvasir.core.errors import ConfigError
 
@@ -81,32 +83,57 @@ def throughput(num_prompts: int, input_len: int, output_len: int, **values: Any)
 
 
 @bench.command()
-@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server.")
+@click.option("--url", "--base-url", default="http://127.0.0.1:8000", show_default=True,
+              help="The server.")  # fmt: skip
 @click.option("--api-key", envvar="OPENAI_API_KEY", help="Its key [OPENAI_API_KEY].")
 @click.option("--model", help="Default: the first model that the server lists.")
+@click.option("--endpoint", default="/v1/completions", show_default=True,
+              help="Or /v1/chat/completions.")  # fmt: skip
+@click.option("--dataset-name", type=click.Choice(("random", "sharegpt", "custom")),
+              default="random", show_default=True, help="What is asked.")  # fmt: skip
+@click.option("--dataset-path", type=click.Path(dir_okay=False, path_type=Path),
+              help="ShareGPT's JSON, or lines of {\"prompt\": …}.")  # fmt: skip
 @_count("--num-prompts", 64, "Requests.")
-@_count("--input-len", 128, "Prompt tokens of each.")
-@_count("--output-len", 128, "Output tokens of each.")
-@click.option("--prefix-len", type=click.IntRange(0), default=0, show_default=True,
+@click.option("--input-len", "--random-input-len", type=click.IntRange(1), default=128,
+              show_default=True, help="Prompt tokens of each random request.")  # fmt: skip
+@click.option("--output-len", "--random-output-len", "--sharegpt-output-len", "--custom-output-len",
+              "fixed_len", type=click.IntRange(1),
+              help="Output tokens of each; default: 128, of files what they say.")  # fmt: skip
+@click.option("--prefix-len", "--random-prefix-len", type=click.IntRange(0), default=0,
+              show_default=True,
               help="Tokens at the start of every prompt that all share.")  # fmt: skip
 @click.option("--request-rate", type=click.FloatRange(0), default=0.0, show_default=True,
-              help="Requests per second with exponential gaps; 0 sends all at once.")  # fmt: skip
+              help="Requests per second with exponential gaps; 0 or inf: all at once.")  # fmt: skip
+@click.option("--max-concurrency", type=click.IntRange(1),
+              help="Requests that are answered at a time; default: any number.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
+              help="Of the order of a file.")  # fmt: skip
+@click.option("--ignore-eos/--no-ignore-eos", default=True, show_default=True,
+              help="Go on to the last token that is asked for.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the report instead of the table.")
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON here."
 )
-def serve(url: str, api_key: str | None, output: Path | None, **values: Any) -> None:
-    """Load on a running server: what its clients see."""
+def serve(url: str, api_key: str | None, as_json: bool, output: Path | None, **values: Any) -> None:
+    """Load on a running server: what its clients see. Options are those of vllm bench serve."""
     if values["prefix_len"] > values["input_len"]:
         raise ConfigError("--prefix-len exceeds --input-len, which it is a part of")
     from kvasir.bench.cputime import server_at
     from kvasir.bench.http_client import target_of
     from kvasir.bench.load import LoadSettings, measure_load
     from kvasir.bench.report import report, write
+    from kvasir.bench.result_block import result_block
 
+    rate = values.pop("request_rate")
+    values["request_rate"] = 0.0 if isinf(rate) else rate
+    values["output_len"] = values["fixed_len"] or 128
     target = target_of(url, api_key)
     server = server_at(target.host, target.port)
     results = measure_load(target, LoadSettings(**values), server)
-    write(report("serve", {"url": url}, results), output)
+    if as_json or output is not None:
+        write(report("serve", {"url": url}, results), output)
+    if not as_json:
+        show(result_block(results), sys.stdout)
 
 
 @bench.command()

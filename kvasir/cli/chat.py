@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.text import Text
 
+from kvasir.cli.chat_commands import help_text, obey
+from kvasir.cli.dialogue import Dialogue
+from kvasir.cli.history import remembered
 from kvasir.cli.images import Message, spoken, with_images
 from kvasir.cli.options import take, with_options
-from kvasir.cli.sampling import take_sampling, with_sampling
+from kvasir.cli.sampling import given, take_sampling, with_defaults, with_sampling
+from kvasir.cli.speaking import Speaker
 from kvasir.cli.startup import interruptible
-from kvasir.cli.terminal import for_stream, show
 from kvasir.config.options import EngineOptions
-from kvasir.core.errors import KvasirError, RequestError
+from kvasir.core.errors import RequestError
+from kvasir.library.stored import Defaults
 from kvasir.validation.sampling import SamplingParams
 
-HELP = (
-    "/image FILE sends one with the next message, /reset forgets the conversation, /exit (or "
-    "Ctrl-D) leaves, Ctrl-C stops an answer."
-)
-IMAGE_COMMAND = "/image "
-
-
-class Speaker(Protocol):
-    """A model, wherever it runs."""
-
-    name: str
-
-    def chat(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]: ...
-
-    def close(self) -> None: ...
+QUOTES = '"""'
 
 
 @click.command()
@@ -50,13 +40,23 @@ def chat(
     images: tuple[Path, ...],
     **values: Any,
 ) -> None:
-    """Talk to MODEL: a file or folder, or with --url the name of a model of that server."""
+    """Talk to MODEL: a file, a folder, or a name of the library or the hub; with --url the name of
+    a model of that server."""
     spoken("", images)  # before a model is loaded
+    said = given()
     params = take_sampling(values)
-    speaker = _remote(url, api_key, values) if url else _local(values)
+    if url:
+        speaker, defaults = _remote(url, api_key, values), Defaults()
+    else:
+        speaker, defaults = _local(values)
     interruptible()
+    params = with_defaults(params, defaults, said)
+    start = [{"role": role, "content": text} for role, text in defaults.messages]
+    console = Console(highlight=False)
+    talk = Conversation(speaker, params, system or defaults.system, console, images, start)
     try:
-        Conversation(speaker, params, system, Console(highlight=False), images).run()
+        with remembered():
+            talk.run()
     finally:
         speaker.close()
 
@@ -74,11 +74,12 @@ def _remote(url: str, api_key: str | None, values: dict[str, Any]) -> Speaker:
     return RemoteModel(url, options.model, api_key)
 
 
-def _local(values: dict[str, Any]) -> Speaker:
-    options = take(EngineOptions, values)
+def _local(values: dict[str, Any]) -> tuple[Speaker, Defaults]:
+    from kvasir.cli.named import present
     from kvasir.cli.start_local import start_local
 
-    return start_local(options)
+    options, defaults = present(take(EngineOptions, values))
+    return start_local(options), defaults
 
 
 class Conversation:
@@ -91,24 +92,29 @@ class Conversation:
         system: str | None,
         console: Console,
         images: Sequence[Path] = (),
+        start: Sequence[Message] = (),
     ) -> None:
-        """``images`` go with the first message."""
-        self._speaker = speaker
-        self._params = params
-        self._console = console
-        self._start: list[Message] = [{"role": "system", "content": system}] if system else []
-        self.messages = list(self._start)
-        self._images = list(images)
-        """Of the next message."""
+        """``images`` go with the first message; ``start`` is said before it."""
+        self.talk = Dialogue(speaker, params, console, images)
+        self.talk.system = system or ""
+        self.talk.start = tuple(start)
+        self.talk.reset()
+
+    @property
+    def messages(self) -> list[Message]:
+        """So far, the system message too."""
+        return self.talk.messages
 
     def run(self) -> None:
         """Until the end of input."""
-        self._console.print(Text(self._clean(self._speaker.name), "bold"), HELP, style="dim")
+        talk, console = self.talk, self.talk.console
+        name = Text(talk.clean(talk.speaker.name), "bold")
+        console.print(name, "/help lists what there is, /exit (or Ctrl-D) leaves", style="dim")
         while True:
             try:
-                line = self._console.input("[bold green]> [/bold green]").strip()
+                line = self._read()
             except (EOFError, KeyboardInterrupt):
-                self._console.print()
+                console.print()
                 return
             if line == "/exit":
                 return
@@ -116,37 +122,20 @@ class Conversation:
                 self.take(line)
 
     def take(self, line: str) -> None:
-        """One line of the user: a command, or a message that is answered."""
-        if line == "/reset":
-            self.messages = list(self._start)
-        elif line.startswith(IMAGE_COMMAND):
-            self._images.append(Path(line.removeprefix(IMAGE_COMMAND).strip()))
+        """What the user typed: a command, or a message that is answered."""
+        if line == "/help":
+            self.talk.tell(help_text())
         elif line.startswith("/"):
-            self._console.print(HELP, style="dim")
+            obey(self.talk, line)
         else:
-            self._answer(line)
+            self.talk.ask(line.removeprefix(QUOTES).removesuffix(QUOTES).strip("\n"))
 
-    def _answer(self, line: str) -> None:
-        images, self._images = self._images, []
-        n_before = len(self.messages)
-        pieces: list[str] = []
-        try:
-            self.messages.append(spoken(line, images))
-            self._say(pieces)
-        except KeyboardInterrupt:
-            self._console.print(" [dim](stopped)[/dim]")
-        except KvasirError as error:
-            self._console.print(Text(self._clean(error.message), "red"))
-            del self.messages[n_before:]
-            return
-        self.messages.append({"role": "assistant", "content": "".join(pieces)})
-
-    def _say(self, pieces: list[str]) -> None:
-        """Prints the answer as it comes; ``pieces`` keeps what was said before an interrupt."""
-        for piece in self._speaker.chat(self.messages, self._params):
-            pieces.append(piece)
-            show(piece, self._console.file)
-        self._console.print()
-
-    def _clean(self, text: str) -> str:
-        return for_stream(text, self._console.file)
+    def _read(self) -> str:
+        """A line, or several between two signs of quotation."""
+        line = self.talk.console.input("[bold green]> [/bold green]").strip()
+        if not line.startswith(QUOTES) or line.find(QUOTES, len(QUOTES)) > 0:
+            return line
+        lines = [line]
+        while QUOTES not in lines[-1] or len(lines) == 1:
+            lines.append(self.talk.console.input("[bold green]. [/bold green]"))
+        return "\n".join(lines)

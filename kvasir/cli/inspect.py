@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from kvasir.cli.completion import models
 from kvasir.cli.terminal import show
 from kvasir.core.errors import ConfigError
 
@@ -19,7 +20,7 @@ def inspect() -> None:
 
 
 @inspect.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=models)
 @click.option("--tensors", is_flag=True, help="List every tensor.")
 def model(model: str | None, tensors: bool) -> None:
     """What MODEL's file says: family, sizes, formats of its tensors."""
@@ -29,7 +30,7 @@ def model(model: str | None, tensors: bool) -> None:
 
 
 @inspect.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=models)
 @click.option(
     "--stage",
     type=click.Choice(STAGES),
@@ -52,7 +53,7 @@ def program(model: str | None, stage: str, dtype: str) -> None:
 
 
 @inspect.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=models)
 def template(model: str | None) -> None:
     """How MODEL writes reasoning and tool calls, and how that is known."""
     from kvasir.cli.template_text import template_text

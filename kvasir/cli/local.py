@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from kvasir.core.errors import ModelError
+from kvasir.cli.speaking import LastAnswer
+from kvasir.core.errors import ModelError, RequestError
 from kvasir.core.messages import EngineStats
 from kvasir.core.request import EngineRequest
 from kvasir.core.tiles import Media
@@ -46,6 +47,7 @@ class LocalModel:
         self._next_id = 0
         self.stats = EngineStats()
         """After the last step that was seen."""
+        self.last = LastAnswer()
 
     def chat(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
         """The answer in pieces. Raises RequestError when the model has no template or no room."""
@@ -54,6 +56,15 @@ class LocalModel:
         images = [image.data for message in said for image in message.images]
         seen = self._eye.expand(ids, images, "images")
         return self._generate(seen.ids, params, seen.media)
+
+    def count(self, messages: Sequence[Message]) -> int:
+        """Tokens of the prompt that ``messages`` are, without those of images."""
+        said, _ = read_messages(messages, sees=True)
+        return len(self._template.encode([message.said() for message in said]))
+
+    def why(self) -> dict[str, Any]:
+        """Raises RequestError: a server remembers its steps."""
+        raise RequestError("only a server knows: kvasir serve, and kvasir chat --url")
 
     def complete(self, prompt: str, params: SamplingParams) -> Iterator[str]:
         """The continuation of ``prompt`` in pieces."""
@@ -80,6 +91,7 @@ class LocalModel:
         self._next_id += 1
         request = EngineRequest(self._next_id, tuple(prompt), resolved, media=media)
         self._client.submit(request)
+        self.last = LastAnswer(n_prompt=len(prompt))
         return self._stream(request.id, Choice(0, self._tokenizer, params))
 
     def _stream(self, request_id: int, choice: Choice) -> Iterator[str]:
@@ -91,6 +103,8 @@ class LocalModel:
                 for event in news.events:
                     if event.id == request_id and not choice.finished:
                         has_ended = event.finish is not None
+                        self.last.n_tokens += len(event.tokens)
+                        self.last.n_cached += event.n_cached
                         yield choice.feed(event).text
         finally:
             if not has_ended:

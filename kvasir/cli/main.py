@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
+from kvasir.cli.foreign import command_hint, explained
 from kvasir.cli.terminal import show
 from kvasir.core.errors import ConfigError, KvasirError, RequestError, printable
 
@@ -63,15 +64,76 @@ def _keys() -> click.Command:
     return keys
 
 
+def _doctor() -> click.Command:
+    from kvasir.cli.doctor import doctor
+
+    return doctor
+
+
+def _top() -> click.Command:
+    from kvasir.cli.top import top
+
+    return top
+
+
+def _service() -> click.Command:
+    from kvasir.cli.service import service
+
+    return service
+
+
+def _completion() -> click.Command:
+    from kvasir.cli.completion import completion
+
+    return completion
+
+
+def _profile() -> click.Command:
+    from kvasir.cli.profile import profile
+
+    return profile
+
+
+def _why() -> click.Command:
+    from kvasir.cli.why import why
+
+    return why
+
+
+def _library(name: str) -> Callable[[], click.Command]:
+    def load() -> click.Command:
+        from kvasir.cli import library
+
+        found: click.Command = vars(library)[name]
+        return found
+
+    return load
+
+
 COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "serve": (_serve, "Serve a model over HTTP, as OpenAI's API does."),
     "config": (_config, "Show what the options of serve come to, and why."),
     "chat": (_chat, "Talk to a model, here or on a server."),
     "run": (_run, "Answer one prompt on standard output."),
     "bench": (_bench, "Measure latency, throughput and the machine's ceilings."),
+    "profile": (_profile, "What bounds a model here: memory, arithmetic, or neither."),
+    "pull": (_library("pull"), "Fetch a model from the Hugging Face hub."),
+    "list": (_library("list_command"), "Show the models of this machine."),
+    "show": (_library("show"), "Show what is known of one of them."),
+    "rm": (_library("rm"), "Remove models, whole or partial."),
+    "cp": (_library("cp"), "Give a model another name."),
+    "import": (_library("import_command"), "Link a model that is on this machine already."),
+    "create": (_library("create"), "Make a model of a Modelfile."),
+    "prune": (_library("prune"), "Remove what interrupted pulls left."),
+    "ps": (_library("ps"), "Show the models of a running server."),
+    "doctor": (_doctor, "Look for what is wrong, and say the cure."),
+    "top": (_top, "Watch a running server."),
+    "why": (_why, "What made an answer of a server slow."),
     "keys": (_keys, "Make and end the API keys of a server."),
     "plan": (_plan, "What would fit into memory, and what helps."),
     "inspect": (_inspect, "Show a model, its program, the formats, a timeline or the environment."),
+    "service": (_service, "Have systemd keep a server."),
+    "completion": (_completion, "Complete words of kvasir in a shell."),
 }
 
 
@@ -83,6 +145,14 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return COMMANDS[cmd_name][0]() if cmd_name in COMMANDS else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that ``args`` begin with. Raises UsageError with the nearest one."""
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(command_hint(args[0], COMMANDS))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -102,7 +172,7 @@ def run_command(args: Sequence[str], command: click.Command = cli, name: str = "
         result = command.main(list(args), prog_name=name, standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
+        explained(error, args).show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         print("kvasir: interrupted", file=sys.stderr)

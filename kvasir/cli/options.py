@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from kvasir.cli.completion import models
 from kvasir.config.options import OptionInfo, check, describe
 from kvasir.core.errors import ConfigError
 
@@ -69,7 +70,7 @@ def _flag(alias: str) -> str:
 
 def _model(command: Command) -> Command:
     command = click.option("--model", NAMED_MODEL, help="MODEL, as an option.")(command)
-    return click.argument("model", required=False)(command)
+    return click.argument("model", required=False, shell_complete=models)(command)
 
 
 class _BackendName(click.ParamType[str]):

@@ -10,10 +10,11 @@ import click
 
 from kvasir.cli.images import Message, spoken, with_images
 from kvasir.cli.options import take, with_options
-from kvasir.cli.sampling import take_sampling, with_sampling
+from kvasir.cli.sampling import given, take_sampling, with_defaults, with_sampling
 from kvasir.cli.terminal import show
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
+from kvasir.library.stored import Defaults
 
 
 @click.command()
@@ -34,24 +35,34 @@ def run(
 ) -> None:
     """Answer PROMPT with MODEL (default: a small one); PROMPT "-" reads standard input."""
     values["model"], prompt = _split(words if named_model is None else (named_model, *words))
-    for name, given in (("--system", system), ("--image", images)):
-        if raw and given:
+    for name, value in (("--system", system), ("--image", images)):
+        if raw and value:
             raise ConfigError(f"{name} belongs to the chat template, which --raw leaves out")
     spoken("", images)  # before a model is loaded
+    said = given()
     params = take_sampling(values)
-    options = take(EngineOptions, values)
+    from kvasir.cli.named import present
     from kvasir.cli.start_local import start_local
 
+    options, defaults = present(take(EngineOptions, values))
+    params = with_defaults(params, defaults, said)
     model = start_local(options)
     try:
         text = sys.stdin.read() if prompt == "-" else prompt
-        messages: list[Message] = [{"role": "system", "content": system}] if system else []
+        messages = _before(system, defaults)
         messages.append(spoken(text, images))
         for piece in model.complete(text, params) if raw else model.chat(messages, params):
             show(piece, sys.stdout)
         sys.stdout.write("\n")
     finally:
         model.close()
+
+
+def _before(system: str | None, defaults: Defaults) -> list[Message]:
+    """What is said before the prompt."""
+    text = system or defaults.system
+    messages: list[Message] = [{"role": "system", "content": text}] if text else []
+    return messages + [{"role": role, "content": said} for role, said in defaults.messages]
 
 
 def _split(words: tuple[str, ...]) -> tuple[str | None, str]:

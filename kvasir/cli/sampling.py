@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+import msgspec
+from click.core import ParameterSource
 
 from kvasir.cli.options import Command
 from kvasir.core.params import SAMPLERS, DrawParams
+from kvasir.library.stored import Defaults
 from kvasir.validation.sampling import Field, SamplingParams, fields_of
 
 DRAWING = fields_of(DrawParams)
@@ -58,3 +61,19 @@ def take_sampling(values: dict[str, Any]) -> SamplingParams:
     chosen = {name: values.pop(name) for name in NAMES}
     chosen |= {name: list(values.pop(name)) or None for name in LISTS}
     return SamplingParams(**chosen)
+
+
+def given() -> frozenset[str]:
+    """Names of the options that the command line of this command names."""
+    context = click.get_current_context()
+    names = context.params
+    said = ParameterSource.COMMANDLINE
+    return frozenset(name for name in names if context.get_parameter_source(name) is said)
+
+
+def with_defaults(
+    params: SamplingParams, defaults: Defaults, said: frozenset[str]
+) -> SamplingParams:
+    """``params``, with what a Modelfile says where the command line says nothing."""
+    changed = {name: value for name, value in defaults.parameters.items() if name not in said}
+    return msgspec.structs.replace(params, **changed) if changed else params

@@ -19,16 +19,23 @@ from kvasir.config.serving import ServeOptions
 @with_unused
 @click.pass_context
 def serve(context: click.Context, /, **values: Any) -> int:
-    """Serve MODEL over HTTP: a GGUF file or a Hugging Face folder; without it the default model."""
+    """Serve MODEL over HTTP: a GGUF file, a folder, or a name of the library or the hub.
+
+    Without it the default model is served.
+    """
     sources = take_sources(context, values, EngineOptions, ServeOptions)
     settings = sources.read(EngineOptions, ServeOptions)
     for warning in (*take_unused(values), *settings.warnings):
         click.echo(f"kvasir: {warning}", err=True)
+    from kvasir.cli.named import present
     from kvasir.serve.reload import OptionValues
     from kvasir.serve.server import run
 
     def read() -> OptionValues:
         again = sources.read(EngineOptions, ServeOptions)
-        return OptionValues(again.of(ServeOptions), again.of(EngineOptions))
+        return OptionValues(again.of(ServeOptions), present(again.of(EngineOptions))[0])
 
-    return run(settings.of(ServeOptions), settings.of(EngineOptions), read=read)
+    engine, defaults = present(settings.of(EngineOptions))
+    if defaults.parameters or defaults.system or defaults.messages:
+        click.echo("kvasir: what the Modelfile says of answers holds for run and chat", err=True)
+    return run(settings.of(ServeOptions), engine, read=read)

@@ -4,10 +4,14 @@ imports and builds what text needs."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Protocol
 
+from kvasir.cli.speaking import Speaker
+from kvasir.cli.waiting import waiting
+from kvasir.config.controls import one_line
 from kvasir.config.options import EngineOptions
 from kvasir.serve.settle import hurry
 from kvasir.serve.spawn import spawn_engine
@@ -15,20 +19,11 @@ from kvasir.serve.sync_client import SyncClient
 from kvasir.validation.sampling import SamplingParams
 from kvasir.weights.default import default_model
 
-Message = dict[str, Any]
-"""{"role": …, "content": text, or a list of parts}"""
 
-
-class Local(Protocol):
+class Local(Speaker, Protocol):
     """A model of this machine, one conversation at a time."""
 
-    name: str
-
-    def chat(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]: ...
-
     def complete(self, prompt: str, params: SamplingParams) -> Iterator[str]: ...
-
-    def close(self) -> None: ...
 
 
 def start_local(options: EngineOptions) -> Local:
@@ -40,7 +35,8 @@ def start_local(options: EngineOptions) -> Local:
         # Imported now: the engine process is loading.
         from kvasir.cli.local import LocalModel
 
-        return LocalModel(model, client)
+        with waiting(f"loading {one_line(Path(model).name)}"):
+            return LocalModel(model, client)
     except BaseException:
         client.kill()
         raise

@@ -92,6 +92,7 @@ class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
     prompt_tokens: int = 0
     output_tokens: int = 0
     step_seconds: float = 0.0
+    """Of all steps so far."""
     prefix_queries: int = 0
     """Tokens looked up in the prefix cache."""
     prefix_hits: int = 0

@@ -65,6 +65,7 @@ def _parse(reader: Reader, stamp: Stamp) -> TensorFile:
         metadata=metadata,
         mapping=reader.data,
         stamp=stamp,
+        data_start=data_start,
     )
 
 

@@ -91,6 +91,8 @@ class TensorFile(msgspec.Struct, frozen=True):
     mapping: mmap.mmap
     stamp: Stamp
     """When it was mapped."""
+    data_start: int = 0
+    """Where the tensors of a GGUF file begin, bytes."""
 
     @property
     def is_unchanged(self) -> bool:

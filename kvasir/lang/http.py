@@ -44,6 +44,11 @@ class JsonServer:
         with self._answer("GET", path, None, Stop()) as response:
             return self._decoded(response.read())
 
+    def text(self, path: str) -> str:
+        """What is no JSON. Raises ServerError."""
+        with self._answer("GET", path, None, Stop()) as response:
+            return response.read().decode("utf-8", "replace")
+
     def post(self, path: str, body: Json, stop: Stop) -> Json:
         """Raises ServerError, RequestError where the server refuses the request, and what ``stop``
         raises."""

@@ -52,7 +52,8 @@ class LLM(VectorCalls):
     """
 
     def __init__(self, model: str | None = None, **options: object) -> None:
-        """``model``: a GGUF file or Hugging Face folder; without it the default model is fetched.
+        """``model``: a GGUF file, a Hugging Face folder, or a name of the library; without it the
+        default model is fetched.
 
         Raises ModelError and ConfigError, and TypeError for an unknown option.
         """

@@ -32,7 +32,7 @@ class Counters:
     def ran(self, seconds: float, n_forced: int) -> None:
         """A step, in which so many tokens were forced."""
         self.step += 1
-        self.step_seconds = seconds
+        self.step_seconds += seconds
         self.n_forced += n_forced
 
     def stats(

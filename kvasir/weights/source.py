@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,14 +17,18 @@ from kvasir.formats.gguf import open_gguf
 from kvasir.formats.jsonfile import parse_object, read_bounded
 from kvasir.formats.mapped import TensorFile, TensorTable
 from kvasir.formats.safetensors import open_folder, refuse_pickle
+from kvasir.library.names import hub_name
+from kvasir.library.shelf import Shelf, stored_path
 from kvasir.weights.content import HashMemory
+from kvasir.weights.default import cached_default_model
 
 _MAX_CONFIG = 4 << 20
+_SUFFIXES = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+"""Of files, not of names."""
 _EMBEDDINGS = {
     "gguf": ("token_embd.weight",),
     "hf": ("model.embed_tokens.weight", "model.text_model.embed_tokens.weight"),
 }
-_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -108,22 +111,18 @@ class ModelSource:
 
 
 def open_model(path: str | Path) -> ModelSource:
-    """Open a GGUF file or a Hugging Face folder (config.json and safetensors).
+    """Open a GGUF file, a Hugging Face folder (config.json and safetensors), or a model of the
+    library by its name.
 
     ``auto_map`` and other pointers to code in config.json are never followed.
     Raises ModelError with the field or tensor and a remedy.
     """
     asked = str(path)
     path = Path(path).expanduser()
+    if not path.exists():
+        path = _named(asked) or path
     if path.is_dir():
         return _open_hf(path)
-    if _HUB_ID.fullmatch(asked) and not path.exists() and path.suffix != ".gguf":
-        raise ModelError(
-            f"{asked} does not exist here. If it is a name of the Hugging Face hub, get the model "
-            f"first (pip install huggingface-hub; hf download {asked} --local-dir {path.name}), "
-            f"then give its folder, {path.name}, or the GGUF file in it",
-            code="model_not_found",
-        )
     refuse_pickle(path)
     if path.suffix == ".safetensors":
         raise ModelError(
@@ -147,6 +146,25 @@ def open_model(path: str | Path) -> ModelSource:
             code="unsupported_format",
         )
     return source
+
+
+def _named(name: str) -> Path | None:
+    """Where the model of the library called ``name`` lies; None for what is no name. Raises
+    ModelError where it is not here."""
+    default = cached_default_model()
+    if default is not None and name == default.stem:
+        return default
+    found = stored_path(name)
+    if found is not None:
+        return found
+    if hub_name(name) is not None:
+        raise ModelError(
+            f"{name} is not here: kvasir pull {name} fetches it from the hub, kvasir list shows "
+            "what is here",
+            code="model_not_found",
+        )
+    is_path = "/" in name or Path(name).suffix in _SUFFIXES
+    return None if is_path or not name else Shelf().path(Shelf().known(name))
 
 
 def _open_hf(folder: Path) -> ModelSource:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from pathlib import Path
@@ -208,3 +209,25 @@ def test_mapped_weights_are_told_from_other_memory(
     assert before["weights"] == 0
     assert after["weights"] == 1 << 20
     assert after["resident"] >= after["weights"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_people_get_a_table_and_pipes_json(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Terminal() if is_terminal else io.StringIO()
+    monkeypatch.setattr("sys.stdout", out)
+    rate = {"median": 123.456, "min": 120.0, "max": 130.0, "runs": [120.0, 123.456, 130.0]}
+    results = {"decode": {"tokens_per_second": rate, "foreign": [0.0]}, "read": {"missing": "x"}}
+    write({"kind": "latency", "results": results, "disturbed": False}, None)
+    if is_terminal:
+        lines = [line.split() for line in out.getvalue().splitlines()]
+        assert lines[0] == ["decode", "tokens", "per", "second", "123.5", "(120", "to", "130)"]
+        assert lines[1] == ["read", "missing", "x"]
+    else:
+        assert json.loads(out.getvalue())["results"] == results

@@ -6,12 +6,23 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
+from kvasir.bench.datasets import LoadRequest, read_dataset
 from kvasir.bench.http_client import TimedAnswer, target_of, tokens_so_far
-from kvasir.bench.load import LoadSettings, delays, measure_load, percentiles, prompts, summarize
+from kvasir.bench.load import (
+    LoadSettings,
+    asked,
+    delays,
+    measure_load,
+    percentiles,
+    prompts,
+    summarize,
+)
+from kvasir.cli.main import run_command
 from kvasir.core.errors import ConfigError, KvasirError
 
 
@@ -31,7 +42,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._send(429, json.dumps({"error": {"message": "queue full"}}))
             return
         chunks = [
-            {"choices": [{"text": "a"}], "usage": {"completion_tokens": count + 1}}
+            {
+                "choices": [{"text": "a"}],
+                "usage": {"completion_tokens": count + 1, "prompt_tokens": 6},
+            }
             for count in range(body["max_tokens"])
         ]
         lines = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)
@@ -112,10 +126,71 @@ def test_tokens_are_counted_with_and_without_usage() -> None:
 
 def test_percentiles_of_nothing() -> None:
     assert percentiles([]) is None
-    assert percentiles([1.0, 2.0, 3.0]) == {"p50": 2.0, "p90": 2.8, "p99": 2.98, "max": 3.0}
+    found = {"mean": 2.0, "p50": 2.0, "p90": 2.8, "p99": 2.98, "max": 3.0}
+    assert percentiles([1.0, 2.0, 3.0]) == found
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "https://x", "http://"])
 def test_only_plain_http_is_measured(url: str) -> None:
     with pytest.raises(ConfigError, match="http://host:port"):
         target_of(url)
+
+
+def sharegpt(folder: Path) -> Path:
+    turns = [
+        [("human", "What is the capital of France?"), ("gpt", "It is Paris, as you know well.")],
+        [("human", "short"), ("gpt", "left out")],
+        [("human", "A question that nobody answered")],
+        [("human", "And what of Spain, its neighbour?"), ("gpt", "Madrid")],
+    ]
+    said = [{"conversations": [{"from": x, "value": y} for x, y in each]} for each in turns]
+    path = folder / "sharegpt.json"
+    path.write_text(json.dumps(said))
+    return path
+
+
+def test_what_is_asked_may_lie_in_a_file(tmp_path: Path) -> None:
+    path = sharegpt(tmp_path)
+    found = read_dataset("sharegpt", path, 5, None, 0)
+    assert len(found) == 5 and {each.output_len for each in found} == {7, 1}
+    assert found == read_dataset("sharegpt", path, 5, None, 0)
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"prompt": "a", "output_tokens": 3}\n\n{"prompt": "b"}\n')
+    with pytest.raises(ConfigError, match=r"lines.jsonl:3 has no output_tokens"):
+        read_dataset("custom", lines, 2, None, 0)
+    assert sorted(x.prompt for x in read_dataset("custom", lines, 2, 9, 0)) == ["a", "b"]
+    lines.write_text("nonsense\n")
+    with pytest.raises(ConfigError, match=r"lines.jsonl:1: expected"):
+        read_dataset("custom", lines, 2, 9, 0)
+    with pytest.raises(ConfigError, match="needs --dataset-path"):
+        read_dataset("custom", None, 2, 9, 0)
+
+
+def test_a_load_of_texts_in_turns(url: str, tmp_path: Path) -> None:
+    settings = LoadSettings(
+        4, dataset_name="sharegpt", dataset_path=sharegpt(tmp_path), fixed_len=2,
+        max_concurrency=1, endpoint="/v1/chat/completions",
+    )  # fmt: skip
+    assert all(isinstance(each, LoadRequest) for each in asked(settings))
+    results = measure_load(target_of(url), settings)
+    assert results["failed"] == 0 and results["output_tokens"] == 8
+    assert all(body["messages"][0]["role"] == "user" for body in Handler.seen)
+    with pytest.raises(ConfigError, match="use --endpoint /v1/completions"):
+        measure_load(target_of(url), LoadSettings(1, endpoint="/v1/chat/completions"))
+    with pytest.raises(ConfigError, match="use one of /v1/completions, /v1/chat"):
+        measure_load(target_of(url), LoadSettings(1, endpoint="/v1/nothing"))
+
+
+def test_the_block_that_vllm_prints(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--base-url", url, "--num-prompts", "3", "--random-output-len", "4"]
+    assert run_command(["bench", "serve", *words, "--request-rate", "inf"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "============ Serving Benchmark Result ============"
+    assert lines[-1] == "=" * 50
+    said = dict(x.split(":", 1) for x in lines if ":" in x)
+    assert said["Successful requests"].strip() == "3"
+    assert said["Total generated tokens"].strip() == "12"
+    assert said["Total input tokens"].strip() == "18"
+    assert {"Mean TTFT (ms)", "P99 TPOT (ms)", "Median ITL (ms)"} <= said.keys()
+    assert run_command(["bench", "serve", *words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"]["output_tokens"] == 12

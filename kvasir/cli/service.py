@@ -1,0 +1,75 @@
+"""``kvasir service``: a server that systemd keeps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from kvasir.cli.completion import models
+from kvasir.cli.terminal import show
+from kvasir.core.errors import ConfigError
+
+
+@click.group()
+def service() -> None:
+    """Have systemd start a server, watch it, and start it again."""
+
+
+@service.command(context_settings={"ignore_unknown_options": True})
+@click.argument("model", required=False, shell_complete=models)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+@click.option("--user", is_flag=True, help="Of your own systemd, without root.")
+@click.option("--name", default="kvasir", show_default=True, help="Of the unit.")
+@click.option("--print", "prints", is_flag=True, help="Show the unit instead of writing it.")
+def install(
+    model: str | None, options: tuple[str, ...], user: bool, name: str, prints: bool
+) -> None:
+    """Write a unit that serves MODEL with OPTIONS of kvasir serve, and say what starts it.
+
+    It runs as a user of its own, which can read its model and little else. A model of the hub is
+    pulled first.
+    """
+    from kvasir.cli.named import present
+    from kvasir.cli.service_unit import UNIT_FOLDER, unit_text, user_folder
+    from kvasir.config.options import EngineOptions
+    from kvasir.weights.default import default_model
+
+    if model is not None and model.startswith("-"):  # there is none, and options follow
+        options, model = (model, *options), None
+    if not name.isascii() or not name.replace("-", "").isalnum():
+        raise ConfigError(f"{name[:60]!r} is no name of a unit: use letters, digits and -")
+    given = present(EngineOptions(model=model))[0] if model else None
+    path = Path(given.model if given and given.model else default_model()).expanduser().resolve()
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist: give a file, a folder or a name of the library")
+    names = (
+        ()
+        if given is None or not given.served_model_name
+        else (
+            "--served-model-name",
+            given.served_model_name,
+        )
+    )
+    command = shutil.which("kvasir", path=str(Path(sys.executable).parent)) or shutil.which(
+        "kvasir"
+    )
+    start = [command] if command else [sys.executable, "-m", "kvasir"]
+    text = unit_text([*start, "serve", str(path), *names, *options], path, is_user=user)
+    if prints:
+        show(text, sys.stdout)
+        return
+    folder = user_folder(os.environ) if user else UNIT_FOLDER
+    place = folder / f"{name}.service"
+    folder.mkdir(parents=True, exist_ok=True)
+    place.write_text(text, encoding="utf-8")
+    control = "systemctl --user" if user else "systemctl"
+    show(
+        f"{place} is written. To start it now and at every boot:\n"
+        f"  {control} daemon-reload && {control} enable --now {name}\n"
+        f"Its log: journalctl {'--user ' if user else ''}-u {name} -f\n",
+        sys.stdout,
+    )

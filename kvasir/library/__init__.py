@@ -1,0 +1,1 @@
+"""Models on this machine by name: pulled from a hub, linked from elsewhere, made of others."""

@@ -1,0 +1,68 @@
+"""A model made of another one: the same files, other defaults."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from kvasir.core.errors import ModelError
+from kvasir.library.links import link
+from kvasir.library.modelfile import Modelfile
+from kvasir.library.names import HubName, hub_name, own_name
+from kvasir.library.shelf import Shelf
+from kvasir.library.stored import Defaults, StoredModel
+
+Pull = Callable[[HubName], StoredModel]
+
+
+def create(shelf: Shelf, name: str, said: Modelfile, folder: Path, pull: Pull) -> StoredModel:
+    """The model called ``name``; one that was called so before is forgotten. ``folder``: of paths
+    that ``said`` names; ``pull`` brings what is not here. Raises ModelError."""
+    called = own_name(name)
+    before = shelf.find(called)
+    base = _base(shelf, said.base, folder, pull)
+    if base is None:
+        if before is not None:
+            shelf.remove(before.name)
+        base = link(shelf, folder / Path(said.base).expanduser(), called)
+    elif before is not None and before.name == called and before.folder != base.folder:
+        shelf.remove(before.name)
+    made = msgspec.structs.replace(
+        base,
+        name=called,
+        defaults=merged(base.defaults, said.defaults),
+        license=said.license or base.license,
+        created=int(time.time()),
+    )
+    shelf.keep(made)
+    return made
+
+
+def _base(shelf: Shelf, base: str, folder: Path, pull: Pull) -> StoredModel | None:
+    """None: ``base`` is a path."""
+    path = folder / Path(base).expanduser()
+    if path.exists():
+        return None
+    found = shelf.find(base)
+    if found is not None and shelf.is_whole(found):
+        return found
+    name = hub_name(base)
+    if name is None:
+        raise ModelError(
+            f"FROM {base}: there is no such file and no such model (kvasir list)",
+            code="model_not_found",
+        )
+    return pull(name)
+
+
+def merged(base: Defaults, over: Defaults) -> Defaults:
+    """``over`` wins."""
+    return Defaults(
+        {**base.parameters, **over.parameters},
+        over.system or base.system,
+        over.messages or base.messages,
+        over.max_model_len or base.max_model_len,
+    )

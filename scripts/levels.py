@@ -1,0 +1,38 @@
+"""The ISA levels that this CPU runs, whose kernels ``make serve`` builds. Others become nothing.
+
+``levels.py [FILE]``: as CMake's list KVASIR_LEVELS; FILE stands in for /proc/cpuinfo.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+NEEDS = {
+    "scalar": set[str](),
+    "avx2": {"avx2", "fma", "f16c", "bmi2"},
+    "avx2_vnni": {"avx2", "avx_vnni"},
+    "avx512": {"avx2", "fma", "f16c", "bmi2", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
+    "avx512_vnni": {"avx512f", "avx512_vnni"},
+    "amx": {"avx512_vnni", "amx_tile", "amx_int8"},
+}
+"""Flags of /proc/cpuinfo."""
+
+
+def levels(cpuinfo: str) -> list[str]:
+    """Lowest first; all where the flags are not told."""
+    lines = (line.partition(":") for line in cpuinfo.splitlines())
+    flags = next((set(value.split()) for name, _, value in lines if name.strip() == "flags"), None)
+    return [level for level, needs in NEEDS.items() if flags is None or needs <= flags]
+
+
+def here(path: Path = Path("/proc/cpuinfo")) -> list[str]:
+    """Of this machine."""
+    try:
+        return levels(path.read_text(encoding="utf-8"))
+    except OSError:
+        return levels("")
+
+
+if __name__ == "__main__":
+    print(";".join(here(*map(Path, sys.argv[1:2]))))
