@@ -142,8 +142,10 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
         time_step_limit=[0.1, 0.6],
     ),
     "smolvlm": lambda: tiny_vision.smolvlm(attention_bias=True, mlp_bias=True),
+    "qwen2_vl": lambda: tiny_qwen_vl.qwen2_vl(layer_types=_TYPES, **_WINDOWS),
     "qwen2_5_vl": lambda: tiny_qwen_vl.qwen2_5_vl(layer_types=_TYPES, **_WINDOWS),
     "qwen3_vl": lambda: tiny_qwen_vl.qwen3_vl(attention_bias=True),
+    "qwen3_vl_moe": lambda: tiny_qwen_vl.qwen3_vl_moe(attention_bias=True),
     "qwen3_5_vl": lambda: tiny_qwen_vl.qwen3_5_vl(**_DELTA, rope_scaling=_SECTIONS),
     "qwen3_5_moe_vl": lambda: tiny_qwen_vl.qwen3_5_moe_vl(**_DELTA, rope_scaling=_SECTIONS),
     "internvl_qwen2": lambda: tiny_internvl.internvl(

@@ -169,6 +169,8 @@ class QwenTowerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of its weights, behind that: of the whole, of a layer, of a merger; {} is a number."""
     sizes: Mapping[str, int]
     """In a ``vision_config`` that does not say them."""
+    keys: Mapping[str, str] = MappingProxyType({})
+    """What ``vision_config`` calls them, where that is another name."""
     block: BlockSpec
     patch_bias: bool = True
     taps: tuple[int, ...] = ()

@@ -77,8 +77,8 @@ CHECKS: Mapping[str, frozenset[str]] = MappingProxyType(
             granite_hybrid granite_moe hunyuan_v1_dense hunyuan_v1_moe internvl_qwen2
             internvl_qwen3 kimi_linear lfm2 lfm2_moe llama llama4 mamba2 minicpm minimax_m2
             ministral ministral3 mistral mixtral modern_bert nemotron_h nomic_bert olmo2 olmo3
-            olmoe phi phi3 qwen2 qwen2_5_vl qwen2_moe qwen3 qwen3_5 qwen3_5_moe qwen3_5_moe_vl
-            qwen3_5_vl qwen3_moe qwen3_next qwen3_vl
+            olmoe phi phi3 qwen2 qwen2_5_vl qwen2_moe qwen2_vl qwen3 qwen3_5 qwen3_5_moe
+            qwen3_5_moe_vl qwen3_5_vl qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe
             roberta seed_oss smollm3 smolvlm stablelm starcoder2"""
         ),
         "file": _names(

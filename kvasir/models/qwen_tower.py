@@ -19,7 +19,7 @@ THETA = 1e4
 _EPS = 1e-6
 _CLIP_MEAN = 0.48145466, 0.4578275, 0.40821073
 _CLIP_STD = 0.26862954, 0.26130258, 0.27577711
-_ACTS = {"silu": "silu", "gelu_tanh": "gelu_pytorch_tanh"}
+_ACTS = {"silu": "silu", "gelu_tanh": "gelu_pytorch_tanh", "quick_gelu": "quick_gelu"}
 _FIXED = ("do_rescale", "do_normalize", "do_convert_rgb", "do_resize")
 """Flags of the processor that are set here."""
 
@@ -90,9 +90,10 @@ def read_qwen_tower(
     tile = _tile(spec, vision, processor)
     encoder = _encoder_config(spec, vision)
     dim = encoder.hidden_size // encoder.layers[0].n_heads
-    said = vision.integer("out_hidden_size", sizes["out_hidden_size"])
+    name = spec.keys.get("out_hidden_size", "out_hidden_size")
+    said = vision.integer(name, sizes["out_hidden_size"])
     if out_size and said != out_size:
-        raise vision.error("out_hidden_size", said, f"the {out_size} numbers of an embedding")
+        raise vision.error(name, said, f"the {out_size} numbers of an embedding")
     taps = read_deepstack(spec, vision)
     tower = (spec, prefix, encoder, dim, _side(spec, vision), out_size, tile, taps)
     if not spec.full:
@@ -141,13 +142,18 @@ def channels(
     return red, green, blue
 
 
+def _size(spec: QwenTowerSpec, vision: Keys, name: str) -> int:
+    return vision.integer(spec.keys.get(name, name), spec.sizes[name])
+
+
 def _encoder_config(spec: QwenTowerSpec, vision: Keys) -> ModelConfig:
-    hidden, heads, inner, depth = (
-        vision.integer(name, spec.sizes[name])
-        for name in ("hidden_size", "num_heads", "intermediate_size", "depth")
-    )
+    hidden, heads, depth = (_size(spec, vision, x) for x in ("hidden_size", "num_heads", "depth"))
     if hidden % heads or hidden // heads % 4:
-        raise vision.error("hidden_size", hidden, f"a multiple of 4 x num_heads = {4 * heads}")
+        name = spec.keys.get("hidden_size", "hidden_size")
+        raise vision.error(name, hidden, f"a multiple of 4 x num_heads = {4 * heads}")
+    is_ratio = "mlp_ratio" in spec.sizes
+    inner = _size(spec, vision, "mlp_ratio" if is_ratio else "intermediate_size")
+    inner = hidden * inner if is_ratio else inner
     act = _ACTS[spec.block.act]
     vision.word("hidden_act", (act,), act)
     dim = hidden // heads

@@ -77,6 +77,11 @@ def internvl_raw(folder: Path) -> str:
     return _seeing_raw(tiny_internvl.write(tiny_internvl.internvl(), folder))
 
 
+def qwen2_vl_raw(folder: Path) -> str:
+    """Quick GELU as three ops; padded heads."""
+    return _seeing_raw(tiny_qwen_vl.write(tiny_qwen_vl.qwen2_vl(), folder))
+
+
 def qwen2_5_vl_raw(folder: Path) -> str:
     """Sections one behind the other, layers with windows apart from those without."""
     return _seeing_raw(tiny_qwen_vl.write(tiny_qwen_vl.qwen2_5_vl(), folder))
@@ -84,6 +89,11 @@ def qwen2_5_vl_raw(folder: Path) -> str:
 
 def qwen3_vl_raw(folder: Path) -> str:
     return _seeing_raw(tiny_qwen_vl.write(tiny_qwen_vl.qwen3_vl(), folder))
+
+
+def qwen3_vl_moe_raw(folder: Path) -> str:
+    """Experts whose gate and up are halves of one tensor."""
+    return _seeing_raw(tiny_qwen_vl.write(tiny_qwen_vl.qwen3_vl_moe(), folder))
 
 
 def _seeing_raw(path: Path) -> str:
@@ -99,7 +109,8 @@ TEXTS: Mapping[str, Callable[[Path], str]] = {
     for make in (
         *(llama_raw, llama_cpu, mixtral_raw, mixtral_cpu),
         *(qwen2_raw, qwen2_cpu, qwen3_raw, gemma3_raw, gemma3_cpu, smolvlm_raw),
-        *(gemma3_vision_raw, internvl_raw, qwen2_5_vl_raw, qwen3_vl_raw),
+        *(gemma3_vision_raw, internvl_raw, qwen2_vl_raw, qwen2_5_vl_raw, qwen3_vl_raw),
+        qwen3_vl_moe_raw,
     )
 } | {f"{make.__name__}_raw.txt": partial(_kin_raw, make) for make in (*KIN, *ENCODERS.values())}
 

@@ -34,8 +34,10 @@ TEXTS = {
     "gemma3_vision": "gemma3_text",
     "internvl_qwen2": "qwen2",
     "internvl_qwen3": "qwen3",
+    "qwen2_vl": "qwen2_vl_text",
     "qwen2_5_vl": "qwen2_5_vl_text",
     "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
     "qwen3_5_vl": "qwen3_5_text",
     "qwen3_5_moe_vl": "qwen3_5_moe_text",
 }

@@ -54,6 +54,7 @@ from kvasir.models.families.phi3 import PHI3
 from kvasir.models.families.qwen2 import QWEN2
 from kvasir.models.families.qwen2_5_vl import QWEN2_5_VL
 from kvasir.models.families.qwen2_moe import QWEN2_MOE
+from kvasir.models.families.qwen2_vl import QWEN2_VL
 from kvasir.models.families.qwen3 import QWEN3
 from kvasir.models.families.qwen3_5 import QWEN3_5
 from kvasir.models.families.qwen3_5_moe import QWEN3_5_MOE
@@ -61,6 +62,7 @@ from kvasir.models.families.qwen3_5_vl import QWEN3_5_MOE_VL, QWEN3_5_VL
 from kvasir.models.families.qwen3_moe import QWEN3_MOE
 from kvasir.models.families.qwen3_next import QWEN3_NEXT
 from kvasir.models.families.qwen3_vl import QWEN3_VL
+from kvasir.models.families.qwen3_vl_moe import QWEN3_VL_MOE
 from kvasir.models.families.roberta import ROBERTA
 from kvasir.models.families.seed_oss import SEED_OSS
 from kvasir.models.families.smollm3 import SMOLLM3
@@ -82,5 +84,5 @@ FAMILIES = (
     *(QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE, KIMI_LINEAR),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
     *(SMOLVLM, GEMMA3_VISION, INTERNVL, INTERNVL_QWEN3),
-    *(QWEN2_5_VL, QWEN3_VL, QWEN3_5_VL, QWEN3_5_MOE_VL),
+    *(QWEN2_VL, QWEN2_5_VL, QWEN3_VL, QWEN3_VL_MOE, QWEN3_5_VL, QWEN3_5_MOE_VL),
 )
