@@ -18,6 +18,7 @@ from tests import (
     tiny_layer_norms,
     tiny_llama4,
     tiny_moe,
+    tiny_pixtral,
     tiny_qwen_vl,
     tiny_rope,
     tiny_scan,
@@ -154,6 +155,9 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "internvl_qwen3": lambda: tiny_internvl.internvl_qwen3(
         attention_bias=True, layer_types=_TYPES, **_WINDOWS
     ),
+    "pixtral": lambda: tiny_pixtral.pixtral(sliding_window=8),
+    "mistral3": lambda: tiny_pixtral.mistral3(sliding_window=8),
+    "mistral3_ministral3": tiny_pixtral.mistral3_ministral3,
     "gemma3_vision": lambda: tiny_gemma_vision.gemma3_vision(
         attention_bias=True, sliding_window_pattern=3, final_logit_softcapping=5.0
     ),

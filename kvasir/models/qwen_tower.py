@@ -1,4 +1,4 @@
-"""The towers of Qwen2.5-VL, Qwen3-VL and Qwen3.5, from their config: images of any size."""
+"""The towers of Qwen2-VL to Qwen3.5, from their config: images of any size."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ HEAD_STEP = 16
 """Heads are padded to a multiple of this many numbers, which all executors take."""
 THETA = 1e4
 _EPS = 1e-6
-_CLIP_MEAN = 0.48145466, 0.4578275, 0.40821073
-_CLIP_STD = 0.26862954, 0.26130258, 0.27577711
+CLIP_MEAN = 0.48145466, 0.4578275, 0.40821073
+CLIP_STD = 0.26862954, 0.26130258, 0.27577711
 _ACTS = {"silu": "silu", "gelu_tanh": "gelu_pytorch_tanh", "quick_gelu": "quick_gelu"}
 _FIXED = ("do_rescale", "do_normalize", "do_convert_rgb", "do_resize")
 """Flags of the processor that are set here."""
@@ -45,10 +45,15 @@ class QwenTower:
     """Tokens of a side of windows; 0: there are none."""
     full: tuple[int, ...] = ()
     """Layers that see the whole image, where the others see windows."""
+    merger_prefix: str = ""
+    """Before names of tensors of the merger, if not ``prefix``."""
+    merger_eps: float = _EPS
+    """Of the norm in front of it."""
+    merger_bias: bool = True
 
     def has(self, tensor: str) -> bool:
         """Whether a tensor is of the tower."""
-        return tensor.startswith(self.prefix)
+        return tensor.startswith((self.prefix, self.merger_prefix or self.prefix))
 
 
 def read_deepstack(spec: QwenTowerSpec, vision: Keys) -> tuple[int, ...]:
@@ -127,8 +132,8 @@ def _tile(spec: QwenTowerSpec, vision: Keys, processor: Keys) -> TileSpec:
         if vision.integer(name, CHANNELS) != CHANNELS:
             raise vision.error(name, vision.raw(name), str(CHANNELS))
     factor = processor.number("rescale_factor", 1 / 255)
-    mean = channels(processor, "image_mean", _CLIP_MEAN)
-    std = channels(processor, "image_std", _CLIP_STD)
+    mean = channels(processor, "image_mean", CLIP_MEAN)
+    std = channels(processor, "image_std", CLIP_STD)
     return TileSpec(0, patch, fold, factor, mean, std, frames)
 
 

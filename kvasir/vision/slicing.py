@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil, floor, sqrt
 
-from kvasir.core.tiles import MAX_SIDE, Resizing
+from kvasir.core.tiles import MAX_SIDE, Bounding, Resizing
 
 Size = tuple[int, int]
 MAX_SHARE = 200
@@ -87,3 +87,13 @@ def shape_grid(size: Size, tile: int, least: int, most: int) -> tuple[int, int]:
 
 def _count(n: int) -> range:
     return range(1, n + 1)
+
+
+def bounded_size(size: Size, how: Bounding) -> Size:
+    """Multiples of its unit, of the shape of ``size`` brought to its longest side if that is longer;
+    0 where nothing is left of a side. In floats, as the models' processor counts."""
+    width, height, unit = *size, how.unit
+    share = max(height / how.longest, width / how.longest)
+    if share > 1:
+        width, height = floor(width / share), floor(height / share)
+    return ceil(width / unit) * unit, ceil(height / unit) * unit

@@ -200,6 +200,13 @@ def patch_rows(tensor: RawTensor, *sizes: int) -> RawTensor:
     return replace(tensor, shape=(tensor.shape[0], int(np.prod(tensor.shape[1:]))))
 
 
+def places_first(tensor: RawTensor, n: int) -> RawTensor:
+    """Columns that lie channel by channel, ``n`` places of each, as those of all channels, place by
+    place; of a matrix of single elements."""
+    items = _elements(tensor).reshape(tensor.shape[0], tensor.shape[1] // n, n, -1)
+    return replace(tensor, data=np.ascontiguousarray(items.swapaxes(1, 2)).reshape(-1))
+
+
 def padded_heads(tensor: RawTensor, n_heads: int, n: int, padded: int) -> RawTensor:
     """Zeros behind the ``n`` rows of each head, or elements of its bias: ``padded`` in all."""
     items = _items(tensor).reshape(n_heads, n, -1)
@@ -258,6 +265,7 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "scaled_parts": scaled_parts,
         "patch_rows": patch_rows,
         "cube_rows": patch_rows,
+        "places_first": places_first,
         "padded_heads": padded_heads,
         "padded_columns": padded_columns,
         **dict.fromkeys(QKV[:3], part),

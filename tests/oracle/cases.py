@@ -17,6 +17,7 @@ from tests import (
     tiny_layer_norms,
     tiny_llama4,
     tiny_moe,
+    tiny_pixtral,
     tiny_qwen_vl,
     tiny_rope,
     tiny_scan,
@@ -105,6 +106,9 @@ GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_gemma3_vision": tiny_gemma_vision.gemma3_vision,
     "tiny_internvl": tiny_internvl.internvl,
     "tiny_internvl_qwen3": tiny_internvl.internvl_qwen3,
+    "tiny_pixtral": tiny_pixtral.pixtral,
+    "tiny_mistral3": tiny_pixtral.mistral3,
+    "tiny_mistral3_ministral3": tiny_pixtral.mistral3_ministral3,
 }
 
 VARIANTS: Mapping[str, Callable[[], TinyModel]] = {

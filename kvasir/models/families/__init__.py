@@ -51,6 +51,7 @@ from kvasir.models.families.olmo3 import OLMO3
 from kvasir.models.families.olmoe import OLMOE
 from kvasir.models.families.phi import PHI
 from kvasir.models.families.phi3 import PHI3
+from kvasir.models.families.pixtral import MISTRAL3, MISTRAL3_MINISTRAL, PIXTRAL
 from kvasir.models.families.qwen2 import QWEN2
 from kvasir.models.families.qwen2_5_vl import QWEN2_5_VL
 from kvasir.models.families.qwen2_moe import QWEN2_MOE
@@ -84,5 +85,6 @@ FAMILIES = (
     *(QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE, KIMI_LINEAR),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
     *(SMOLVLM, GEMMA3_VISION, INTERNVL, INTERNVL_QWEN3),
+    *(PIXTRAL, MISTRAL3, MISTRAL3_MINISTRAL),
     *(QWEN2_VL, QWEN2_5_VL, QWEN3_VL, QWEN3_VL_MOE, QWEN3_5_VL, QWEN3_5_MOE_VL),
 )

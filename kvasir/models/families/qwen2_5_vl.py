@@ -18,7 +18,7 @@ QWEN2_5_VL = replace(
     text_key="text_config",
     text_beside=True,
     tower=QwenTowerSpec(
-        prefixes=("model.visual.", "visual."),
+        encoders=("model.visual.", "visual."),
         names={
             "patch": "patch_embed.proj",
             "attn_norm": f"{_LAYER}.norm1",

@@ -14,7 +14,7 @@ QWEN2_VL = replace(
     name="qwen2_vl",
     architectures=("Qwen2VLForConditionalGeneration",),
     tower=QwenTowerSpec(
-        prefixes=("model.visual.", "visual."),
+        encoders=("model.visual.", "visual."),
         names={
             "patch": "patch_embed.proj",
             "attn_norm": f"{_LAYER}.norm1",

@@ -12,7 +12,7 @@ _LAYER = "blocks.{}"
 _DEEP = "deepstack_merger_list.{}"
 
 QWEN3_TOWER = QwenTowerSpec(
-    prefixes=("model.visual.",),
+    encoders=("model.visual.",),
     names={
         "patch": "patch_embed.proj",
         "positions": "pos_embed",
