@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from kvasir.config.options import EngineOptions
+from kvasir.config.pixels import pixel_bounds
 from kvasir.serve.settle import hurry
 from kvasir.serve.spawn import spawn_engine
 from kvasir.serve.sync_client import SyncClient
@@ -40,7 +41,7 @@ def start_local(options: EngineOptions) -> Local:
         # Imported now: the engine process is loading.
         from kvasir.cli.local import LocalModel
 
-        return LocalModel(model, client)
+        return LocalModel(model, client, pixel_bounds(options.mm_processor_kwargs))
     except BaseException:
         client.kill()
         raise

@@ -235,6 +235,12 @@ class EngineOptions:
         "flag",
         "Tokens that a grammar forces are told at once and computed together; off: one in a step.",
     )
+    mm_processor_kwargs: str | None = option(
+        None,
+        "text",
+        "Pixels of images that a model reads near their own size, as JSON with max_pixels and "
+        "min_pixels; larger and smaller ones are brought to these. Default: as its files say.",
+    )
     speculative_config: str | None = option(
         None,
         "text",

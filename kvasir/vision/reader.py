@@ -129,10 +129,15 @@ def fitted(image: Image.Image, how: Resizing | Bounding) -> Uncut:
     lines, columns = height // how.unit, width // how.unit
     if lines * columns > MAX_TOKENS:
         raise UnfitImage(
-            f"becomes {lines * columns} tokens, at most {MAX_TOKENS} are computed: shrink it"
+            f"becomes {lines * columns} tokens, at most {MAX_TOKENS} are computed: shrink it, or "
+            f"have the server shrink all such images: {_remedy(how)}"
         )
     image = image.resize((width, height), Image.Resampling(how.resample))
     return Uncut(lines, columns, image.tobytes())
+
+
+def _remedy(how: Resizing | Bounding) -> str:
+    return f"""--mm-processor-kwargs '{{"max_pixels": {MAX_TOKENS * how.unit**2}}}'"""
 
 
 def _resized(image: Image.Image, how: Resizing) -> tuple[int, int]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from kvasir.core.errors import ModelError, RequestError
+from kvasir.config.pixels import PixelBounds
+from kvasir.core.errors import ConfigError, ModelError, RequestError
 from kvasir.core.tiles import Preparing
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.vision.messages import Tiles
 from kvasir.vision.placeholders import Ids, Placeholders, written
+from kvasir.vision.slicing import within
 from kvasir.weights.source import ModelSource
 
 NOTHING = "", ""
@@ -26,8 +28,20 @@ class Sight:
     with one token."""
 
 
-def sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
-    """None for a model that sees nothing. Raises ModelError where its files do not fit."""
+def sight_of(
+    source: ModelSource, tokenizer: Tokenizer, bounds: PixelBounds | None = None
+) -> Sight | None:
+    """None for a model that sees nothing. Raises ModelError where its files do not fit, and
+    ConfigError where it cannot keep to ``bounds``."""
+    found = _sight_of(source, tokenizer)
+    if bounds is None:
+        return found
+    if found is None:
+        raise ConfigError("mm_processor_kwargs: this model reads no images: leave it out")
+    return replace(found, slicing=within(found.slicing, bounds))
+
+
+def _sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
     if source.kind != "hf" or "vision_config" not in source.config:
         return None
     # NumPy and all families, 0.2 s and 25 MB, which only a model that sees has to bring.
