@@ -38,7 +38,7 @@ class Seeing:
         assert own is not None
         raw, tower = build_program(model.config, max_positions=128), build_tower(own)
         binding = bind(raw, model.source, ignorable(model.config))
-        more = bind(tower, model.source, lambda tensor: not own.has(tensor))
+        more = bind(tower, model.eyes or model.source, lambda tensor: not own.has(tensor))
         binding = replace(binding, weights={**binding.weights, **more.weights})
         formats = binding.formats()
         program = lower_passes(raw, dtype=dtype, formats=formats, kv_dtype=kv_dtype)

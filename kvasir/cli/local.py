@@ -30,11 +30,15 @@ class LocalModel:
     """The text side of an engine process, which it owns. Not for use by several threads."""
 
     def __init__(
-        self, model: str, client: SyncClient, bounds: PixelBounds | None = None
+        self,
+        model: str,
+        client: SyncClient,
+        bounds: PixelBounds | None = None,
+        mmproj: str | None = None,
     ) -> None:
-        """``bounds``: of images. Raises ModelError and ConfigError, here or in the engine
-        process."""
-        source = open_model(model)
+        """``bounds``: of images; ``mmproj``: as in ``open_model``. Raises ModelError and
+        ConfigError, here or in the engine process."""
+        source = open_model(model, mmproj)
         self.name = source.name
         self._tokenizer = load_tokenizer(source)
         self._eye = Eye(sight_of(source, self._tokenizer, bounds))

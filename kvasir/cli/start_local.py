@@ -41,7 +41,8 @@ def start_local(options: EngineOptions) -> Local:
         # Imported now: the engine process is loading.
         from kvasir.cli.local import LocalModel
 
-        return LocalModel(model, client, pixel_bounds(options.mm_processor_kwargs))
+        bounds = pixel_bounds(options.mm_processor_kwargs)
+        return LocalModel(model, client, bounds, options.mmproj)
     except BaseException:
         client.kill()
         raise

@@ -199,6 +199,8 @@ class PixtralTowerSpec(QwenTowerSpec, frozen=True, kw_only=True):
     """Of the merger's matrices, in a file that does not say it."""
     above: Mapping[str, tuple[object, object]]
     """Of config.json, what runs, and what holds in a file that does not say it."""
+    permuted: bool = False
+    """Rows of queries and keys are reordered, as in GGUF files of llama."""
 
 
 class Family(msgspec.Struct, frozen=True):

@@ -175,6 +175,8 @@ def _steps(config: QwenTower, name: str) -> tuple[Transform, ...]:
     is_padded = config.head_dim != layer.head_dim
     if part in ("q", "k", "v"):
         steps = [Transform("padded_heads", sizes)] if is_padded else []
+        if part != "v" and isinstance(config.spec, PixtralTowerSpec) and config.spec.permuted:
+            steps.insert(0, Transform("permute_rope", (layer.n_heads,)))
         if names["q"] == names["k"]:
             steps.insert(0, Transform(f"{part}_of_qkv", ("qkv".index(part) * n, n, 3 * n)))
         return tuple(steps)

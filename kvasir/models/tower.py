@@ -15,6 +15,7 @@ from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family, PixtralTowerSpec, QwenTowerSpec, TensorNames, TowerSpec
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys
+from kvasir.models.mmproj import family_of
 from kvasir.models.pixtral_tower import read_bounding, read_pixtral_tower
 from kvasir.models.qwen_tower import QwenTower, channels, read_qwen_tower, read_resizing
 from kvasir.models.spec import MAX_LAYERS, NO_ROPE, BlockSpec, LayerSpec, ModelConfig
@@ -86,6 +87,8 @@ def processor_of(source: ModelSource) -> Keys:
 
 def seeing_family(source: ModelSource) -> Family | None:
     """A family of a model that has a tower, with that tower; None of any other."""
+    if (family := family_of(source)) is not None:
+        return family
     said = source.config.get("architectures") if source.kind == "hf" else None
     names = {str(name) for name in said} if isinstance(said, list) else set()
     found = (family for family in FAMILIES if family.tower and names & {*family.architectures})

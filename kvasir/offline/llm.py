@@ -58,7 +58,7 @@ class LLM(VectorCalls):
         Raises ModelError and ConfigError, and TypeError for an unknown option.
         """
         engine_options, warnings = split(model, options)
-        loaded = load_model(engine_options.model)
+        loaded = load_model(engine_options.model, engine_options.mmproj)
         tokenizer = load_tokenizer(loaded.source)
         bounds = pixel_bounds(engine_options.mm_processor_kwargs)
         eye = Eye(sight_of(loaded.source, tokenizer, bounds))

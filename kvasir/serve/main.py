@@ -85,7 +85,8 @@ def run(
     """Exit status. ``first``: the engine process that is starting."""
     options = current.options
     try:
-        source = open_model(engines.options.model or default_model())
+        own = engines.options
+        source = open_model(own.model or default_model(), own.mmproj)
         tracing = open_tracing(options.otlp_traces_endpoint, os.environ)
         state = open_state(options, follows=listeners.predecessor is not None)
     except KvasirError as error:

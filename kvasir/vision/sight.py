@@ -42,16 +42,19 @@ def sight_of(
 
 
 def _sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
-    if source.kind != "hf" or "vision_config" not in source.config:
+    if source.sight is None and "vision_config" not in source.config:
         return None
     # NumPy and all families, 0.2 s and 25 MB, which only a model that sees has to bring.
     from kvasir.models.family import PixtralTowerSpec, QwenTowerSpec
     from kvasir.models.keys import Keys
+    from kvasir.models.mmproj import eyes_of
     from kvasir.models.tower import n_tokens_of, seeing_family, slicing_of, tower_spec
 
-    family = seeing_family(source)
-    if family is None:
+    eyes = eyes_of(source)
+    family = None if eyes is None else seeing_family(eyes)
+    if eyes is None or family is None:
         return None
+    source = eyes
     keys = Keys(source.config, f"{source.path}: config.json")
     if isinstance(family.tower, PixtralTowerSpec):
         name = next((x for x in family.tower.image if keys.has(x)), family.tower.image[0])
