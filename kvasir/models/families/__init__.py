@@ -32,6 +32,7 @@ from kvasir.models.families.granite_moe import GRANITE_MOE
 from kvasir.models.families.hunyuan_dense import HUNYUAN_DENSE
 from kvasir.models.families.hunyuan_moe import HUNYUAN_MOE
 from kvasir.models.families.internvl import INTERNVL, INTERNVL_QWEN3
+from kvasir.models.families.jina_v3 import JINA_V3, JINA_V3_SAVED
 from kvasir.models.families.kimi_linear import KIMI_LINEAR
 from kvasir.models.families.lfm2 import LFM2
 from kvasir.models.families.lfm2_moe import LFM2_MOE
@@ -83,7 +84,7 @@ FAMILIES = (
     *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2),
     *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, FALCON_H1, NEMOTRON_H),
     *(QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE, KIMI_LINEAR),
-    *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
+    *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, JINA_V3, JINA_V3_SAVED, GEMMA_EMBEDDING),
     *(SMOLVLM, GEMMA3_VISION, INTERNVL, INTERNVL_QWEN3),
     *(PIXTRAL, MISTRAL3, MISTRAL3_MINISTRAL),
     *(QWEN2_VL, QWEN2_5_VL, QWEN3_VL, QWEN3_VL_MOE, QWEN3_5_VL, QWEN3_5_MOE_VL),
