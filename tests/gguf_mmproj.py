@@ -20,9 +20,18 @@ _TYPES = {
     "internvl": "internvl",
     "llava": "pixtral",
     "mistral3": "pixtral",
+    "qwen2_vl": "qwen2vl_merger",
+    "qwen2_5_vl": "qwen2.5vl_merger",
 }
 _RULES = (
     (r"^model\.", ""),
+    (r"^visual\.merger\.ln_q", "v.post_ln"),
+    (r"^visual\.merger\.mlp\.", "mm."),
+    (r"^visual\.patch_embed\.proj", "v.patch_embd"),
+    (r"^visual\.blocks\.", "v.blk."),
+    (r"attn\.proj", "attn_out"),
+    (r"mlp\.(gate|up|down)_proj", r"ffn_\1"),
+    (r"\.norm([12])\.", r".ln\1."),
     (r"^vision_(model|tower\.vision_model|tower)\.", "v."),
     (r"(encoder|transformer)\.layers?\.", "blk."),
     (r"embeddings\.patch_embedding(s\.projection)?|patch_conv", "patch_embd"),
@@ -47,28 +56,33 @@ _RULES = (
     (r"multi_modal_projector\.patch_merger\.merging_layer", "mm.patch_merger"),
     (r"(position_embd)$", r"\1.weight"),
 )
-_TEXT = ("language_model.", "model.text_model.", "lm_head.")
+_IS_TOWER = re.compile(r"(^|\.)(vision_|visual\.|connector\.|multi_modal_)")
 
 
 def write(model: TinyModel, folder: Path, into: Path, *, older: bool = False) -> Path:
     """Writes ``model.gguf`` and ``mmproj.gguf`` of a tiny model and its ``folder``; ``older``: with
     names of the MLP's matrices as they once were. The path of the first."""
     into.mkdir(parents=True, exist_ok=True)
-    text, tower = _text(model), _tower(model, older)
+    text, tower = text_of(model), _tower(model, older)
     metadata, tensors = gguf_parts(text, "F32")
     write_gguf(into / "model.gguf", {**metadata, **_tokenizer(folder)}, tensors)
     write_gguf(into / "mmproj.gguf", _metadata(model, folder, tower), tower)
     return into / "model.gguf"
 
 
-def _text(model: TinyModel) -> TinyModel:
-    config = cast(Mapping[str, object], model.config["text_config"])
-    own = {name: x for name, x in model.tensors.items() if name.startswith(_TEXT)}
+def text_of(model: TinyModel) -> TinyModel:
+    """The language model of one that sees."""
+    own = {name: x for name, x in model.tensors.items() if not _IS_TOWER.search(name)}
     named = {
         re.sub(r"^language_model\.", "", name).replace("model.text_model.", "model."): x
         for name, x in own.items()
     }
-    return TinyModel(model.name, config, named)
+    return TinyModel(model.name, _text_config(model), named)
+
+
+def _text_config(model: TinyModel) -> Mapping[str, Any]:
+    """Of its own, or beside that of the tower."""
+    return cast(Mapping[str, Any], model.config.get("text_config", model.config))
 
 
 def _tower(model: TinyModel, older: bool) -> dict[str, tuple[str, Array]]:
@@ -76,14 +90,14 @@ def _tower(model: TinyModel, older: bool) -> dict[str, tuple[str, Array]]:
     vision = cast(Mapping[str, Any], model.config["vision_config"])
     found: dict[str, tuple[str, Array]] = {}
     for name, values in model.tensors.items():
-        if name.startswith(_TEXT):
+        if not _IS_TOWER.search(name):
             continue
         target = name
         for old, new in _RULES:
             target = re.sub(old, new, target)
         n = {"internvl": {"1": "model.mlp.1", "2": "model.mlp.3"}}.get(kind, {"1": "1", "2": "2"})
         target = re.sub(
-            r"multi_modal_projector\.linear_([12])", lambda x: f"mm.{n[x[1]]}", target
+            r"multi_modal_projector\.linear_([12])", lambda x, n=n: f"mm.{n[x[1]]}", target
         )
         if target == "mm.soft_emb_norm.weight":
             values = values + np.float32(1.0)
@@ -91,11 +105,21 @@ def _tower(model: TinyModel, older: bool) -> dict[str, tuple[str, Array]]:
             values = permute(values, vision["num_attention_heads"])
         if older:
             swapped = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}
-            target = re.sub(r"ffn_(up|down)", lambda x: swapped[x[0]], target)
-        found[target] = ("F32", values)
+            target = re.sub(r"ffn_(up|down)", lambda x, swapped=swapped: swapped[x[0]], target)
+        found |= {part: ("F32", x) for part, x in _parts(target, values).items()}
     if kind == "pixtral":
         found["v.token_embd.img_break.weight"] = ("F32", np.ones(64, np.float32))
     return found
+
+
+def _parts(name: str, values: Array) -> dict[str, Array]:
+    """Of Qwen's queries, keys and values, and of the frames of a patch."""
+    if ".attn.qkv." in name:
+        each = zip("qkv", np.split(values, 3), strict=True)
+        return {name.replace("attn.qkv", f"attn_{x}"): part for x, part in each}
+    if values.ndim == 5:
+        return {name: values[:, :, 0], f"{name}.1": values[:, :, 1]}
+    return {name: values}
 
 
 def _tokenizer(folder: Path) -> dict[str, object]:
@@ -118,36 +142,24 @@ def _metadata(
 ) -> dict[str, object]:
     kind = _TYPES[str(model.config["model_type"])]
     vision = cast(Mapping[str, Any], model.config["vision_config"])
-    text = cast(Mapping[str, Any], model.config["text_config"])
+    text = _text_config(model)
     reads = json.loads((folder / "preprocessor_config.json").read_text())
-    size, patch = vision["image_size"], vision["patch_size"]
-    size, patch = (x[0] if isinstance(x, list) else x for x in (size, patch))
-    size = reads["size"]["longest_edge"] if kind == "pixtral" else size
-    own: dict[str, object] = {}
-    if kind == "idefics3":
-        own["projector.scale_factor"] = model.config["scale_factor"]
-        own["preproc_image_size"] = reads["size"]["longest_edge"]
-    elif kind == "gemma3":
-        side = round(float(str(model.config["mm_tokens_per_image"])) ** 0.5)
-        own["projector.scale_factor"] = size // patch // side
-    elif kind == "internvl":
-        own["projector.scale_factor"] = round(1 / float(str(model.config["downsample_ratio"])))
-        own["preproc_max_tiles"] = reads["max_patches"]
-    elif "mm.patch_merger.weight" in tower:
-        own["spatial_merge_size"] = model.config["spatial_merge_size"]
     act = "use_silu" if vision["hidden_act"] == "silu" else "use_gelu"
+    size, patch = vision.get("image_size", 560), vision["patch_size"]
+    size, patch = (x[0] if isinstance(x, list) else x for x in (size, patch))
     sizes = {
-        "image_size": size,
+        "image_size": reads["size"]["longest_edge"] if kind == "pixtral" else size,
         "patch_size": patch,
-        "embedding_length": vision["hidden_size"],
-        "feed_forward_length": vision["intermediate_size"],
-        "block_count": vision["num_hidden_layers"],
-        "attention.head_count": vision["num_attention_heads"],
+        "embedding_length": vision.get("embed_dim", vision["hidden_size"]),
+        "feed_forward_length": vision.get("intermediate_size", vision["hidden_size"]),
+        "block_count": vision.get("num_hidden_layers", vision.get("depth")),
+        "attention.head_count": vision.get("num_attention_heads", vision.get("num_heads")),
         "attention.layer_norm_epsilon": vision.get("layer_norm_eps", 1e-5),
         "projection_dim": text["hidden_size"],
         "image_mean": reads["image_mean"],
         "image_std": reads["image_std"],
     }
+    own = _own(model, kind, size // patch, reads, tower)
     return {
         "general.architecture": "clip",
         "general.type": "mmproj",
@@ -156,3 +168,32 @@ def _metadata(
         f"clip.{act}": True,
         **{f"clip.vision.{name}": value for name, value in {**sizes, **own}.items()},
     }
+
+
+def _own(
+    model: TinyModel,
+    kind: str,
+    side: int,
+    reads: Mapping[str, Any],
+    tower: Mapping[str, tuple[str, Array]],
+) -> dict[str, object]:
+    """Fields of a kind."""
+    config, vision = model.config, cast(Mapping[str, Any], model.config["vision_config"])
+    if kind == "idefics3":
+        longest = reads["size"]["longest_edge"]
+        return {"projector.scale_factor": config["scale_factor"], "preproc_image_size": longest}
+    if kind == "gemma3":
+        rows = round(float(str(config["mm_tokens_per_image"])) ** 0.5)
+        return {"projector.scale_factor": side // rows}
+    if kind == "internvl":
+        fold = round(1 / float(str(config["downsample_ratio"])))
+        return {"projector.scale_factor": fold, "preproc_max_tiles": reads["max_patches"]}
+    if kind.startswith("qwen"):
+        bounds = {"min": reads["size"]["shortest_edge"], "max": reads["size"]["longest_edge"]}
+        own: dict[str, object] = {f"image_{x}_pixels": n for x, n in bounds.items()}
+        if "fullatt_block_indexes" in vision:
+            own["n_wa_pattern"] = vision["fullatt_block_indexes"][0] + 1
+            own["window_size"] = vision["window_size"]
+        return own
+    is_merged = "mm.patch_merger.weight" in tower
+    return {"spatial_merge_size": config["spatial_merge_size"]} if is_merged else {}

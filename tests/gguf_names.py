@@ -27,7 +27,7 @@ _ARCH |= {
     "qwen3_5_moe_text": "qwen35moe",
 }
 _ARCH |= {"gemma4_text": "gemma4", "xlm-roberta": "bert", "modernbert": "modern-bert"}
-_ARCH |= {"jina_embeddings_v3": "jina-bert-v3"}
+_ARCH |= {"jina_embeddings_v3": "jina-bert-v3", "qwen2_vl": "qwen2vl", "qwen2_5_vl": "qwen2vl"}
 """By model_type, where it is another."""
 PERMUTED = {"llama", "granite", "granitemoe", "granitehybrid", "smollm3", "mistral3", "minicpm"}
 PERMUTED |= {"nemotron_h", "nemotron_h_moe"}

@@ -25,6 +25,7 @@ from tests import (
     tiny_state,
     tiny_vision,
 )
+from tests.gguf_mmproj import text_of
 from tests.tiny import TinyModel
 
 _TYPES = ["full_attention", "full_attention", "sliding_attention"]
@@ -181,6 +182,7 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "qwen3": lambda: tiny.qwen3(attention_bias=True),
     "qwen3_moe": lambda: tiny_kin.qwen3_moe(attention_bias=True),
     "qwen2_moe": tiny_moe.qwen2_moe,
+    "qwen2_5_vl": lambda: text_of(tiny_qwen_vl.qwen2_5_vl()),
     "ernie4_5_moe": tiny_moe.ernie45_moe,
     "gpt_oss": tiny_moe.gpt_oss,
     "lfm2_moe": tiny_state.lfm2_moe,

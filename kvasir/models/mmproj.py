@@ -58,6 +58,12 @@ class _Eyes:
     def has(self, tensor: str) -> bool:
         return tensor in self.file.tensors
 
+    def rows_of(self, tensor: str) -> int:
+        """Raises ModelError."""
+        if not self.has(tensor):
+            raise ModelError(f"{self.file.path}: there is no tensor {tensor}")
+        return self.file.tensors[tensor].shape[0]
+
     def fold(self, default: int) -> int:
         return self.keys.integer("projector.scale_factor", default)
 
@@ -219,11 +225,49 @@ def _pixtral(eyes: _Eyes) -> tuple[Said, Said, Said]:
     return above, {}, {"size": {"longest_edge": eyes.size}}
 
 
+def _qwen2(eyes: _Eyes) -> tuple[Said, Said, Said]:
+    """What these files call the inner size of an MLP is the language model's width."""
+    hidden = eyes.keys.integer("embedding_length")
+    vision = {
+        "embed_dim": hidden,
+        "hidden_size": eyes.keys.integer("projection_dim"),
+        "mlp_ratio": eyes.rows_of("v.blk.0.ffn_up.weight") // hidden,
+        "hidden_act": "quick_gelu",
+    }
+    return {}, {**_depth(eyes), **vision}, _bounds(eyes)
+
+
+def _qwen2_5(eyes: _Eyes) -> tuple[Said, Said, Said]:
+    every, depth = eyes.keys.integer("n_wa_pattern"), eyes.keys.integer("block_count")
+    vision = {
+        "out_hidden_size": eyes.keys.integer("projection_dim"),
+        "window_size": eyes.keys.integer("window_size", 112),
+        "fullatt_block_indexes": list(range(every - 1, depth, every)),
+    }
+    return {}, {**_depth(eyes), **vision}, _bounds(eyes)
+
+
+def _depth(eyes: _Eyes) -> Said:
+    keys = eyes.keys
+    return {
+        "depth": keys.integer("block_count"),
+        "num_heads": keys.integer("attention.head_count"),
+    }
+
+
+def _bounds(eyes: _Eyes) -> Said:
+    """Pixels of an image, where the file says them."""
+    names = ("min_pixels", "max_pixels")
+    said = {x: eyes.keys.raw(f"image_{x}") for x in names}
+    return {"patch_size": eyes.patch, **{x: n for x, n in said.items() if n is not None}}
+
+
 def _square(eyes: _Eyes) -> Said:
     return {"size": {"height": eyes.size, "width": eyes.size}}
 
 
 _GELU_TANH = "gelu_pytorch_tanh"
+_PAD = "<|image_pad|>"
 _PROJECTORS: Mapping[str, _Projector] = {
     "idefics3": _Projector(_idefics3, _GELU_TANH, ("<image>",), {}),
     "gemma3": _Projector(
@@ -233,6 +277,8 @@ _PROJECTORS: Mapping[str, _Projector] = {
         {"boi_token_index": "<start_of_image>", "eoi_token_index": "<end_of_image>"},
     ),
     "internvl": _Projector(_internvl, "gelu", ("<IMG_CONTEXT>",), {}),
+    "qwen2vl_merger": _Projector(_qwen2, "", (_PAD,), {}),
+    "qwen2.5vl_merger": _Projector(_qwen2_5, "", (_PAD,), {}),
     "pixtral": _Projector(_pixtral, "gelu", ("[IMG]",), {}),
 }
 """Rows of Gemma 3's images stand where its converter has cut off the token of theirs, so that

@@ -136,8 +136,11 @@ def _connector(config: QwenTower) -> Program:
 def _weight_of(config: QwenTower) -> Callable[[str, tuple[int, ...]], Weight]:
     def weight(name: str, shape: tuple[int, ...]) -> Weight:
         matrix = name.removesuffix(".bias")
-        end = "weight" if matrix == name else "bias"
-        return Weight(name, shape, (f"{_tensor(config, matrix)}.{end}",), _steps(config, name))
+        tensor = f"{_tensor(config, matrix)}.{'weight' if matrix == name else 'bias'}"
+        sources: tuple[str, ...] = (tensor,)
+        if name == "tower.patch" and config.spec.frames_apart:
+            sources = (tensor, *(f"{tensor}.{i}" for i in range(1, config.tile.frames)))
+        return Weight(name, shape, sources, _steps(config, name))
 
     return weight
 
@@ -152,7 +155,8 @@ def _tensor(config: QwenTower, name: str) -> str:
         key, number = f"deep.{rest[0]}", group.removeprefix("deep")
     else:
         key, number = ".".join([group, *rest]), ""
-    is_merger = key == "norm" or key.startswith("merger.")
+    is_merger = key.startswith("merger.")
+    is_merger |= key == "norm" and isinstance(config.spec, PixtralTowerSpec)
     prefix = (is_merger and config.merger_prefix) or config.prefix
     return prefix + config.spec.names[key].format(number)
 
@@ -161,12 +165,10 @@ def _steps(config: QwenTower, name: str) -> tuple[Transform, ...]:
     """From a tensor to the weight."""
     tile, names = config.tile, config.spec.names
     if name == "tower.patch":
-        is_film = "temporal_patch_size" in config.spec.sizes
-        return (
-            Transform("cube_rows", (tile.frames, tile.patch))
-            if is_film
-            else Transform("patch_rows", (tile.patch,)),
-        )
+        if "temporal_patch_size" not in config.spec.sizes:
+            return (Transform("patch_rows", (tile.patch,)),)
+        step = "frame_rows" if config.spec.frames_apart else "cube_rows"
+        return (Transform(step, (tile.frames, tile.patch)),)
     if name == "tower.merger.join":
         return (Transform("places_first", (tile.fold**2,)),)
     part = name.removesuffix(".bias").rpartition(".")[2]

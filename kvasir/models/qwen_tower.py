@@ -88,9 +88,10 @@ def read_resizing(processor: Keys) -> Resizing:
 
 
 def read_qwen_tower(
-    spec: QwenTowerSpec, prefix: str, vision: Keys, processor: Keys, out_size: int
+    spec: QwenTowerSpec, bases: tuple[str, str], vision: Keys, processor: Keys, out_size: int
 ) -> QwenTower:
-    """The tower of a model with rows of ``out_size``. Raises ModelError."""
+    """The tower of a model with rows of ``out_size``; ``bases``: before names of tensors of encoder
+    and merger. Raises ModelError."""
     sizes = spec.sizes
     tile = _tile(spec, vision, processor)
     encoder = _encoder_config(spec, vision)
@@ -100,12 +101,13 @@ def read_qwen_tower(
     if out_size and said != out_size:
         raise vision.error(name, said, f"the {out_size} numbers of an embedding")
     taps = read_deepstack(spec, vision)
-    tower = (spec, prefix, encoder, dim, _side(spec, vision), out_size, tile, taps)
+    tower = (spec, bases[0], encoder, dim, _side(spec, vision), out_size, tile, taps)
+    merger = bases[1] if spec.mergers else ""
     if not spec.full:
-        return QwenTower(*tower)
+        return QwenTower(*tower, merger_prefix=merger)
     pixels = vision.integer("window_size", sizes["window_size"], least=tile.unit)
     full = _layers(vision, "fullatt_block_indexes", spec.full, sizes["depth"])
-    return QwenTower(*tower, pixels // tile.fold // tile.patch, full)
+    return QwenTower(*tower, pixels // tile.fold // tile.patch, full, merger)
 
 
 def _side(spec: QwenTowerSpec, vision: Keys) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -175,18 +175,10 @@ class _RopeTable(msgspec.Struct, frozen=True):
         return self.keys.number(self.fields.key("query_beta"), 0.0, most=_MOST)
 
     def _axes(self) -> RopeAxes | None:
-        """None where a model reads text alone: then all axes have one position. Whether sections
-        are woven is the family's to say."""
-        name, own = "mrope_section", self.fields.family.rope_axes
-        if own is None:
-            return None
-        said = self.keys.integers(name, AXES, least=0) if self.keys.has(name) else own.sections
-        n_pairs = (self._rotary_dim() or self.head_dim) // 2
-        if sum(said) != n_pairs:
-            expected = f"three sizes that add up to {n_pairs} pairs"
-            raise self.keys.error(name, list(said), expected)
-        time, height, width = said
-        return replace(own, sections=(time, height, width))
+        """None where a model reads text alone: then all axes have one position."""
+        name = "mrope_section"
+        said = self.keys.integers(name, AXES, least=0) if self.keys.has(name) else ()
+        return _axes_of(self.fields, said, (self._rotary_dim() or self.head_dim) // 2)
 
     def _rotary_dim(self) -> int:
         """0: the whole head."""
@@ -206,6 +198,25 @@ class _RopeTable(msgspec.Struct, frozen=True):
             if share != 1.0 and not known:
                 raise keys.error(key, share, "1.0")
         return share
+
+
+def _axes_of(fields: Fields, said: Sequence[int], n_pairs: int) -> RopeAxes | None:
+    """Of M-RoPE, with the family's sections where a file says none; whether they are woven is the
+    family's to say."""
+    own = fields.family.rope_axes
+    if own is None:
+        return None
+    found = said or own.sections
+    if sum(found) != n_pairs:
+        expected = f"three sizes that add up to {n_pairs} pairs"
+        name = "mrope_section" if fields.kind == "hf" else _SECTIONS
+        raise fields.keys.error(name, list(found), expected)
+    time, height, width = found
+    return replace(own, sections=(time, height, width))
+
+
+_SECTIONS = "rope.dimension_sections"
+"""In GGUF, with a fourth that is 0."""
 
 
 _OF_ORIGINAL = ("llama3", "yarn", "longrope", "su")
@@ -250,6 +261,7 @@ def _of_gguf(fields: Fields, tensors: TensorTable, head_dim: int) -> RopeConfig:
         fields.number("theta", least=1.0),
         rotary_dim=0 if rotary_dim == head_dim else rotary_dim,
         query_beta=fields.number("query_beta", most=_MOST),
+        axes=_gguf_axes(fields, n_pairs),
     )
     scaling = keys.word("rope.scaling.type", ("none", "linear", "yarn", "longrope"), "none")
     if base.query_beta or scaling in _OF_ORIGINAL or _LONG in tensors:
@@ -281,6 +293,16 @@ def _of_gguf(fields: Fields, tensors: TensorTable, head_dim: int) -> RopeConfig:
         beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0, _LEAST, _MOST),
         truncate=fields.flag("yarn_truncate"),
     )
+
+
+def _gguf_axes(fields: Fields, n_pairs: int) -> RopeAxes | None:
+    if fields.family.rope_axes is None:
+        return None
+    is_said = fields.keys.has(_SECTIONS)
+    *said, extra = fields.keys.integers(_SECTIONS, AXES + 1, least=0) if is_said else (0,)
+    if extra:
+        raise fields.keys.error(_SECTIONS, [*said, extra], "0 as the fourth")
+    return _axes_of(fields, said, n_pairs)
 
 
 def _gguf_rotary_dim(fields: Fields, head_dim: int) -> int:

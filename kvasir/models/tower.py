@@ -172,7 +172,7 @@ def read_tower(source: ModelSource, out_size: int) -> AnyTower:
         bases = _qwen_bases(qwen, source)
         if isinstance(qwen, PixtralTowerSpec):
             return read_pixtral_tower(qwen, bases, keys, processor, out_size)
-        return read_qwen_tower(qwen, bases[0], vision, processor, out_size)
+        return read_qwen_tower(qwen, bases, vision, processor, out_size)
     family, spec = _family(source)
     for name, values in spec.above.items():
         keys.refuse(name, *values)

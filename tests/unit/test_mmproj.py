@@ -20,7 +20,15 @@ from kvasir.models.loaded import load_model, model_facts
 from kvasir.serve.text import load_text
 from kvasir.vision.reader import tiles_in
 from kvasir.weights.source import open_model
-from tests import gguf_mmproj, tiny, tiny_gemma_vision, tiny_internvl, tiny_pixtral, tiny_vision
+from tests import (
+    gguf_mmproj,
+    tiny,
+    tiny_gemma_vision,
+    tiny_internvl,
+    tiny_pixtral,
+    tiny_qwen_vl,
+    tiny_vision,
+)
 from tests.gguf_writer import write_gguf
 from tests.planned import placed, step_plan
 from tests.loading import GREEDY, sizes_for
@@ -69,6 +77,8 @@ KINDS = {
     ),
     "pixtral": Kind(tiny_pixtral.pixtral, tiny_pixtral.write, tiny_pixtral.IMAGE),
     "mistral3": Kind(tiny_pixtral.mistral3, tiny_pixtral.write, tiny_pixtral.IMAGE),
+    "qwen2_vl": Kind(tiny_qwen_vl.qwen2_vl, tiny_qwen_vl.write, tiny_qwen_vl.IMAGE),
+    "qwen2_5_vl": Kind(tiny_qwen_vl.qwen2_5_vl, tiny_qwen_vl.write, tiny_qwen_vl.IMAGE),
     "mistral3_biases": Kind(
         lambda: tiny_pixtral.mistral3(48, True), tiny_pixtral.write, tiny_pixtral.IMAGE
     ),

@@ -8,8 +8,16 @@ from msgspec.structs import replace
 from kvasir.models.families.gemma3_vision import GEMMA3_VISION
 from kvasir.models.families.internvl import INTERNVL
 from kvasir.models.families.pixtral import MISTRAL3, PIXTRAL
+from kvasir.models.families.qwen2_5_vl import QWEN2_5_VL
+from kvasir.models.families.qwen2_vl import QWEN2_VL
 from kvasir.models.families.smolvlm import SMOLVLM
-from kvasir.models.family import Family, PixtralTowerSpec, TensorNames, TowerSpec
+from kvasir.models.family import (
+    Family,
+    PixtralTowerSpec,
+    QwenTowerSpec,
+    TensorNames,
+    TowerSpec,
+)
 
 _LAYER = {
     "attn_norm": "ln1",
@@ -52,6 +60,23 @@ def _uncut(family: Family, names: Mapping[str, str]) -> Family:
     return replace(family, tower=replace(spec, **prefixes, names=names, permuted=True))
 
 
+def _qwen(family: Family) -> Family:
+    """Queries, keys and values apart, and so are the frames of a patch's kernel."""
+    spec = family.tower
+    assert isinstance(spec, QwenTowerSpec)
+    own = {**_LAYER, "gate": "ffn_gate"}
+    names = {
+        "patch": "patch_embd",
+        **{name: f"blk.{{}}.{own[name]}" for name in spec.names if name in own},
+        "norm": "post_ln",
+        "merger.up": "0",
+        "merger.down": "2",
+    }
+    assert names.keys() == spec.names.keys()
+    prefixes = {"encoders": ("v.",), "mergers": ("mm.",)}
+    return replace(family, tower=replace(spec, **prefixes, names=names, frames_apart=True))
+
+
 MMPROJ: Mapping[str, Family] = {
     "idefics3": _cut(SMOLVLM, _SIGLIP, {"proj": TensorNames("model.fc", "")}),
     "gemma3": _cut(
@@ -71,6 +96,8 @@ MMPROJ: Mapping[str, Family] = {
             "proj": TensorNames("model.mlp.3", ""),
         },
     ),
+    "qwen2vl_merger": _qwen(QWEN2_VL),
+    "qwen2.5vl_merger": _qwen(QWEN2_5_VL),
     "pixtral": _uncut(PIXTRAL, _PIXTRAL),
     "mistral3": _uncut(
         MISTRAL3, {**_PIXTRAL, "norm": "input_norm", "merger.join": "patch_merger"}

@@ -13,6 +13,7 @@ QWEN2_VL = replace(
     QWEN2_5_VL,
     name="qwen2_vl",
     architectures=("Qwen2VLForConditionalGeneration",),
+    gguf="",
     tower=QwenTowerSpec(
         encoders=("model.visual.", "visual."),
         names={
