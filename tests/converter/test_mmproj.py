@@ -1,0 +1,63 @@
+"""Towers of tiny models as llama.cpp's converter writes them: logits as of their folders.
+
+KVASIR_CONVERTER names the folder of the converter (``make test-converter`` fetches it).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from tests.tiny import TinyModel
+from tests.unit.test_mmproj import KINDS, NEAR, answer, both
+
+CONVERTER = os.environ.get("KVASIR_CONVERTER")
+pytestmark = [
+    pytest.mark.oracle,
+    pytest.mark.skipif(not CONVERTER, reason="make test-converter"),
+]
+SCRIPT = Path(__file__).parent / "convert.py"
+
+
+def as_intern(model: TinyModel) -> TinyModel:
+    """As the converter wants it named."""
+    vision = cast(dict[str, Any], model.config["vision_config"])
+    vision = {**vision, "architectures": ["InternVisionModel"]}
+    tensors = {
+        f"model.{name}" if name.startswith(("vision_", "multi_modal_")) else name: x
+        for name, x in model.tensors.items()
+    }
+    names = {"architectures": ["InternVisionModel"], "vision_config": vision}
+    return replace(model, config={**model.config, **names}, tensors=tensors)
+
+
+RENAMED: dict[str, Callable[[TinyModel], TinyModel]] = {
+    "internvl": as_intern,
+    "internvl_large": as_intern,
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_logits_are_those_of_the_folder(name: str, tmp_path: Path) -> None:
+    folder, file = both(name, tmp_path)
+    kind, mmproj = KINDS[name], file.parent / "mmproj.gguf"
+    given = folder
+    if name in RENAMED:
+        given = kind.write(RENAMED[name](kind.make()), tmp_path / "renamed")
+    mmproj.unlink()
+    command = [sys.executable, str(SCRIPT), "--mmproj", str(CONVERTER), str(given), str(mmproj)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    refused = Path(f"{mmproj}.error")
+    assert not refused.exists(), refused.read_text("utf-8")
+    (ids, expected), (own, found) = (answer(x, kind.image) for x in (folder, file))
+    assert own == ids
+    assert np.abs(found - expected).max() <= NEAR * np.abs(expected).max()
