@@ -1,5 +1,5 @@
-"""Tiny models that see as llama.cpp's converter writes them: a file of the language model and one of
-the tower, from a folder."""
+"""Tiny models that see as llama.cpp's converter writes them: a file of the language model and one
+of the tower, from a folder."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tiny Pixtrals: images of any size, a token behind each line of them, a tower whose patches turn by
-lines and columns, and in Mistral 3 a matrix that merges neighbours."""
+"""Tiny Pixtrals: images of any size, a token behind each line of them, a tower of patches that turn
+by lines and columns, and in Mistral 3 a matrix that merges neighbours."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ class PixtralTowerSpec(QwenTowerSpec, frozen=True, kw_only=True):
     image: tuple[str, ...]
     """What config.json calls the token that stands for a row."""
     fold: tuple[str, int]
-    """Patches of a side of what becomes a row: what config.json calls it, and where it says none."""
+    """Patches of a side of a row: what config.json calls it, and where it says none."""
     merger_bias: bool
     """Of the merger's matrices, in a file that does not say it."""
     above: Mapping[str, tuple[object, object]]

@@ -81,12 +81,13 @@ def family_of(eyes: ModelSource) -> Family | None:
     return MMPROJ.get(str(eyes.config.get(_TYPE)))
 
 
-_TYPE = "projector_type"
+_TYPE = "clip.projector_type"
+"""In what stands in place of config.json, which no folder has."""
 
 
 def _opened(model: ModelSource, file: TensorFile) -> ModelSource | None:
     said = file.metadata
-    kind = str(said.get(f"{_VISION}projector_type") or said.get("clip.projector_type"))
+    kind = str(said.get(f"{_VISION}projector_type") or said.get(_TYPE))
     if kind not in _PROJECTORS:
         why = f"{file.path}: projectors of type {kind!r} do not run: {', '.join(_PROJECTORS)} do"
         if model.sight_named:

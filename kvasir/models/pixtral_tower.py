@@ -1,5 +1,5 @@
-"""The tower of Pixtral and Mistral 3, from its config: images of any size, up to a longest side, and
-a merger that only some have. It is built as those of Qwen (``models.qwen_programs``)."""
+"""The tower of Pixtral and Mistral 3, from its config: images of any size, up to a longest side,
+and a merger that only some have. It is built as those of Qwen (``models.qwen_programs``)."""
 
 from __future__ import annotations
 

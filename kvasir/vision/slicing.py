@@ -94,7 +94,7 @@ def _count(n: int) -> range:
 
 
 def bounded_size(size: Size, how: Bounding) -> Size:
-    """Multiples of its unit, of the shape of ``size`` brought to its longest side if that is longer;
+    """Multiples of its unit, of the shape of ``size`` brought to its longest side if it is longer;
     0 where nothing is left of a side. In floats, as the models' processor counts."""
     width, height, unit = *size, how.unit
     share = max(height / how.longest, width / how.longest)

@@ -168,7 +168,7 @@ def _refused(folder: Path, mmproj: str | None) -> ModelSource:
 
 
 def _with_sight(source: ModelSource, mmproj: str | None) -> ModelSource:
-    """``source`` with the file of its tower. Raises ModelError for one that is named and is none."""
+    """``source`` with the file of its tower. Raises ModelError where what is named is none."""
     if mmproj == "none":
         return source
     if mmproj is not None:

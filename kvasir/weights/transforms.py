@@ -208,7 +208,7 @@ def places_first(tensor: RawTensor, n: int) -> RawTensor:
 
 
 def frame_rows(tensor: RawTensor, frames: int, patch: int) -> RawTensor:
-    """Kernels over patches of each frame [frames, outputs, channels, patch, patch] as one matrix, of
+    """Kernels over patches of frames [frames, outputs, channels, patch, patch] as one matrix, of
     single elements, whose columns have all frames of a channel behind one another."""
     items = _elements(tensor).reshape(*tensor.shape[:3], -1).transpose(1, 2, 0, 3)
     shape = (tensor.shape[1], int(np.prod(tensor.shape)) // tensor.shape[1])

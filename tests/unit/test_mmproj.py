@@ -37,10 +37,9 @@ from tests.tiny import TinyModel
 
 NEAR = 2e-6
 """Of the largest logit: where a constant of a file is float32."""
-WINDOWS: dict[str, object] = {
+SAID: dict[str, object] = {
     "query_pre_attn_scalar": 32,
     "attn_logit_softcapping": None,
-    "layer_types": ["sliding_attention"] * 4,
 }
 
 
@@ -51,19 +50,21 @@ class Kind:
     image: int
 
 
-def acting(model: TinyModel, act: str) -> TinyModel:
-    """With the activation that the file of a tower means."""
-    vision = {**cast(dict[str, object], model.config["vision_config"]), "hidden_act": act}
+def acting(model: TinyModel, act: str, **more: object) -> TinyModel:
+    """With the activation that the file of a tower means, and what it cannot say."""
+    said = cast(dict[str, object], model.config["vision_config"])
+    vision = {**said, "hidden_act": act, **more}
     return replace(model, config={**model.config, "vision_config": vision})
 
 
+ROPE = {"rope_theta": 10000.0}
 TANH = "gelu_pytorch_tanh"
 KINDS = {
     "idefics3": Kind(
-        lambda: acting(tiny_vision.smolvlm(hidden=48), TANH), tiny_vision.write, tiny_vision.IMAGE
+        lambda: acting(tiny_vision.smolvlm(), TANH), tiny_vision.write, tiny_vision.IMAGE
     ),
     "gemma3": Kind(
-        lambda: acting(tiny_gemma_vision.gemma3_vision(**WINDOWS), TANH),
+        lambda: acting(tiny_gemma_vision.gemma3_vision(**SAID), TANH),
         tiny_gemma_vision.write,
         tiny_gemma_vision.IMAGE,
     ),
@@ -75,12 +76,22 @@ KINDS = {
         tiny_internvl.write,
         tiny_internvl.IMAGE,
     ),
-    "pixtral": Kind(tiny_pixtral.pixtral, tiny_pixtral.write, tiny_pixtral.IMAGE),
-    "mistral3": Kind(tiny_pixtral.mistral3, tiny_pixtral.write, tiny_pixtral.IMAGE),
+    "pixtral": Kind(
+        lambda: acting(tiny_pixtral.pixtral(), "silu", **ROPE),
+        tiny_pixtral.write,
+        tiny_pixtral.IMAGE,
+    ),
+    "mistral3": Kind(
+        lambda: acting(tiny_pixtral.mistral3(), "gelu", **ROPE),
+        tiny_pixtral.write,
+        tiny_pixtral.IMAGE,
+    ),
     "qwen2_vl": Kind(tiny_qwen_vl.qwen2_vl, tiny_qwen_vl.write, tiny_qwen_vl.IMAGE),
     "qwen2_5_vl": Kind(tiny_qwen_vl.qwen2_5_vl, tiny_qwen_vl.write, tiny_qwen_vl.IMAGE),
     "mistral3_biases": Kind(
-        lambda: tiny_pixtral.mistral3(48, True), tiny_pixtral.write, tiny_pixtral.IMAGE
+        lambda: acting(tiny_pixtral.mistral3(48, True), "gelu", **ROPE),
+        tiny_pixtral.write,
+        tiny_pixtral.IMAGE,
     ),
 }
 
@@ -96,7 +107,7 @@ def answer(path: Path, image: int) -> tuple[Any, Any]:
     """Ids of a prompt with an image, and logits."""
     seeing, sight = Seeing.open(path, "float32", "f32"), load_text(open_model(path)).sight
     assert sight is not None and sight.placeholders.image == image
-    levels = np.random.default_rng(3).integers(0, 256, (40, 50, 3), np.uint8)
+    levels = np.random.default_rng(3).integers(0, 256, (20, 26, 3), np.uint8)
     tiles = [tiles_in(Image.fromarray(levels), sight.slicing)]
     found = sight.placeholders.expand([2, 9, image, 30, 31, 7], tiles)
     n = len(found.ids)

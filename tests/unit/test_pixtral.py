@@ -89,7 +89,7 @@ def test_nothing_is_altered_unnoticed(
 
 
 REFUSED: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
-    "another tower": ({"vision_config": {"model_type": "clip_vision_model"}}, {}, "expected one of"),
+    "another tower": ({"vision_config": {"model_type": "clip"}}, {}, "expected one of pixtral"),
     "another layer": ({"vision_feature_layer": -2}, {}, "vision_feature_layer is -2"),
     "activation": ({"projector_hidden_act": "relu"}, {}, "projector_hidden_act is 'relu'"),
     "rows": ({"spatial_merge_size": 4}, {}, "spatial_merge_size is 2, expected the 4"),

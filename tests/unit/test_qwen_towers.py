@@ -45,7 +45,8 @@ def altered(spec: QwenTowerSpec) -> Iterator[tuple[str, QwenTowerSpec]]:
     yield "patch_bias", replace(spec, patch_bias=not spec.patch_bias)
     yield "taps", replace(spec, taps=(1,))
     yield "full", replace(spec, full=(1, 2))
-    yield "prefixes", replace(spec, prefixes=("other.",))
+    yield "encoders", replace(spec, encoders=("other.",))
+    yield "frames_apart", replace(spec, frames_apart=True)
 
 
 def seen(source: ModelSource, family: Family, bare: Path) -> list[str]:

@@ -1,5 +1,5 @@
-"""Pixtral and Mistral 3: a Mistral or a Ministral 3 that sees images of any size, with a tower whose
-patches turn by lines and columns; in Mistral 3 neighbours are merged by a matrix of their own."""
+"""Pixtral and Mistral 3: a Mistral or a Ministral 3 that sees images of any size, with a tower of
+patches that turn by lines and columns; in Mistral 3 a matrix of its own merges neighbours."""
 
 from msgspec.structs import replace
 
