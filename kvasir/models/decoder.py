@@ -13,6 +13,7 @@ from kvasir.models.latent_attention import latent_attention
 from kvasir.models.linear_scan import linear_scan
 from kvasir.models.parts import (
     layer_embeddings,
+    quick_rows,
     record_act,
     record_linear,
     record_norm,
@@ -297,6 +298,7 @@ class _Block:
     def _inner_mlp(self, x: str, inner: int, prefix: str = "") -> str:
         block, hidden = self.config.block, self._value(f"{prefix}hidden")
         names = ("gate", "up") if block.gated else ("up",)
+        x = quick_rows(self.builder, x, block.act, self._value(f"{prefix}rows"))
         parts = tuple(self._linear(x, f"{prefix}{y}", inner, block.mlp_bias) for y in names)
         h = record_act(self.builder, parts, block.act, hidden)
         return self._linear(h, f"{prefix}down", self.config.hidden_size, block.mlp_bias)

@@ -15,7 +15,7 @@ from kvasir.ir.bundle import CORNERS, PATCHES, SHARES, Tower, deep_patches
 from kvasir.ir.program import FloatArray, Program, Transform, Weight
 from kvasir.models.decoder import record_blocks
 from kvasir.models.family import PixtralTowerSpec
-from kvasir.models.parts import record_linear, record_norm
+from kvasir.models.parts import QUICK, QUICK_GELU, record_linear, record_norm
 from kvasir.models.qwen_tower import QwenTower
 from kvasir.models.record_rope import record_angles
 from kvasir.models.rope import rope_table
@@ -171,6 +171,9 @@ def _steps(config: QwenTower, name: str) -> tuple[Transform, ...]:
         return (Transform(step, (tile.frames, tile.patch)),)
     if name == "tower.merger.join":
         return (Transform("places_first", (tile.fold**2,)),)
+    is_inner = name.startswith("tower.layers.") and name.endswith(".up.bias")
+    if is_inner and config.spec.block.act == QUICK_GELU:
+        return (Transform("times", (QUICK,)),)
     part = name.removesuffix(".bias").rpartition(".")[2]
     layer, n = config.encoder.layers[0], config.encoder.hidden_size
     sizes = layer.n_heads, config.head_dim, layer.head_dim

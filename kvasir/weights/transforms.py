@@ -111,6 +111,11 @@ def plus_one(tensor: RawTensor) -> RawTensor:
     return from_floats(tensor.decode() + np.float32(1.0))
 
 
+def times(tensor: RawTensor, factor: float) -> RawTensor:
+    """Every number times ``factor``, as F32."""
+    return from_floats(tensor.decode() * np.float32(factor))
+
+
 def minus_exp(tensor: RawTensor) -> RawTensor:
     """-e^weight, as F32."""
     return from_floats(-np.exp(tensor.decode()))
@@ -252,6 +257,7 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
     {
         "permute_rope": permute_rope,
         "plus_one": plus_one,
+        "times": times,
         "minus_exp": minus_exp,
         "flat": flat,
         "column": lambda tensor: flat(tensor, tensor.shape[0]),

@@ -146,4 +146,5 @@ def test_defaults(kind: str, architecture: str, tmp_path: Path) -> None:
     way, reads = slicing_of(bare), module.PixtralImageProcessorPil()
     assert way == Bounding(reads.patch_size["height"] * fold, reads.size["longest_edge"], 3)
     assert reads.resample == 3
-    assert (list(tower.tile.mean), list(tower.tile.std)) == (reads.image_mean, reads.image_std)
+    given = (list(reads.image_mean), list(reads.image_std))
+    assert (list(tower.tile.mean), list(tower.tile.std)) == given
