@@ -63,9 +63,7 @@ class Media(msgspec.Struct, frozen=True, weakref=True):
                 yield first, first - line * self.breaks, last - first
 
 
-def media_at(
-    start: int, n_tokens: int, pixels: bytes, columns: int = 0, breaks: int = 0
-) -> Media:
+def media_at(start: int, n_tokens: int, pixels: bytes, columns: int = 0, breaks: int = 0) -> Media:
     hashed = blake2b(pixels, digest_size=DIGEST_BYTES, person=b"kvasir-tile")
     if columns:
         hashed.update(columns.to_bytes(4, "little"))

@@ -112,7 +112,7 @@ def _translated(eyes: _Eyes, kind: str) -> ModelSource:
         "hidden_act": "silu" if eyes.file.metadata.get("clip.use_silu") else projector.act,
     }
     pixels = {name: _channels(keys, name) for name in ("image_mean", "image_std")}
-    tokens = _Tokens(eyes.model)
+    tokens = _ImageTokens(eyes.model)
     ids = {field: tokens.id_of(name) for field, name in projector.others.items()}
     is_merged = kind == "pixtral" and eyes.has("mm.patch_merger.weight")
     config = {
@@ -127,9 +127,7 @@ def _translated(eyes: _Eyes, kind: str) -> ModelSource:
         fold = above.get("spatial_merge_size", 1)
         made[_PROCESSOR] = {"patch_size": eyes.patch, "spatial_merge_size": fold}
     file = eyes.file
-    return ModelSource(
-        file.path, "hf", eyes.model.name, config, _tensors(eyes), (file,), made=made
-    )
+    return ModelSource(file.path, "hf", eyes.model.name, config, _tensors(eyes), (file,), made=made)
 
 
 def _plain(value: float) -> float:
@@ -165,7 +163,7 @@ def _swapped(name: str) -> str:
     )
 
 
-class _Tokens:
+class _ImageTokens:
     """Of the model's vocabulary."""
 
     def __init__(self, model: ModelSource) -> None:
@@ -214,12 +212,13 @@ def _internvl(eyes: _Eyes) -> tuple[Said, Said, Said]:
 
 def _pixtral(eyes: _Eyes) -> tuple[Said, Said, Said]:
     arch = eyes.model.config.get("general.architecture")
-    eps = eyes.model.config.get(f"{arch}.attention.layer_norm_rms_epsilon")
+    text = Keys(eyes.model.config, str(eyes.model.path), f"{arch}.")
+    eps = text.number("attention.layer_norm_rms_epsilon")
     above: Said = {
         "vision_feature_layer": -1,
         "vision_feature_select_strategy": "full",
         "multimodal_projector_bias": eyes.has("mm.1.bias"),
-        "text_config": {} if eps is None else {"rms_norm_eps": _plain(eps)},
+        "text_config": {"rms_norm_eps": _plain(eps)},
     }
     if eyes.has("mm.patch_merger.weight"):
         above["spatial_merge_size"] = eyes.keys.integer("spatial_merge_size", 2)

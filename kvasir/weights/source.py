@@ -177,7 +177,7 @@ def _with_sight(source: ModelSource, mmproj: str | None) -> ModelSource:
             raise ModelError(f"{mmproj} is no file of a tower (mmproj): give one, or 'none'")
         return replace(source, sight=file, sight_named=True, files=(*source.files, file))
     beside = [x for x in sorted(source.path.parent.glob("*mmproj*.gguf")) if x != source.path]
-    found = [file for path in beside if (file := _fitting(source, path)) is not None]
+    found = [x for x in (_fitting(source, path) for path in beside) if x is not None]
     if len(found) != 1:
         names = ", ".join(printable(file.path.name) for file in found)
         if found:

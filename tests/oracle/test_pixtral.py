@@ -1,12 +1,11 @@
 """Images of Pixtral and Mistral 3 against ``transformers``, live: pixels of its Pillow processor to
-the bit, tokens, defaults, and logits in float32."""
+the bit, defaults, and logits in float32."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -71,22 +70,6 @@ def test_pixels(way: Bounding, mode: str) -> None:
         media = media_at(0, found.lines * found.columns, found.pixels, found.columns)
         own = patches(media, spec).reshape(found.lines, found.columns, 3, way.unit, way.unit)
         assert (own.transpose(2, 0, 3, 1, 4).reshape(given.shape) == given).all()
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_ids(name: str, tmp_path: Path) -> None:
-    """What stands for an image of three lines and two columns."""
-    module = pytest.importorskip("transformers.models.pixtral.processing_pixtral")
-    text = load_text(open_model(tiny_pixtral.write(MODELS[name](), tmp_path)))
-    assert text.sight is not None and isinstance(text.sight.slicing, Bounding)
-    unit, parts = text.sight.slicing.unit, tiny_pixtral.PARTS
-    names = ("image_token", "image_break_token", "image_end_token")
-    own = SimpleNamespace(patch_size=unit, spatial_merge_size=1, **dict(zip(names, parts)))
-    sizes = {"image_sizes": [(3 * unit, 2 * unit)]}
-    expected = module.PixtralProcessor.replace_image_token(own, sizes, 0)
-    pixels = bytes(3 * 3 * 2 * unit**2)
-    found = text.sight.placeholders.expand([tiny_pixtral.IMAGE], [Uncut(3, 2, pixels)])
-    assert list(found.ids) == text.tokenizer.encode(expected, add_special=False)
 
 
 @pytest.mark.parametrize("executor", ["reference", "cpu"])

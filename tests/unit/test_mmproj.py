@@ -30,8 +30,8 @@ from tests import (
     tiny_vision,
 )
 from tests.gguf_writer import write_gguf
-from tests.planned import placed, step_plan
 from tests.loading import GREEDY, sizes_for
+from tests.planned import placed, step_plan
 from tests.seeing import Seeing
 from tests.tiny import TinyModel
 
@@ -118,8 +118,6 @@ def answer(path: Path, image: int) -> tuple[Any, Any]:
     plan = step_plan(0, [row], (opening,))
     executor: ReferenceExecutor = seeing.reference(sizes)
     return found.ids, executor.trace(plan)["logits"]
-
-
 
 
 @pytest.mark.parametrize("name", KINDS)

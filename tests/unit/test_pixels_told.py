@@ -17,9 +17,7 @@ IMAGES = tuple(media_at(i, 3, bytes([i]) * 27) for i in range(3))
 
 def submit(number: int, media: tuple[Media, ...], hold: float = 60.0) -> Submit:
     params = TokenParams(seed=0, max_tokens=1)
-    return Submit(
-        EngineRequest(number, tuple(range(9)), params, media=media, hold_seconds=hold), 1
-    )
+    return Submit(EngineRequest(number, tuple(range(9)), params, media=media, hold_seconds=hold), 1)
 
 
 def n_bytes(message: Submit) -> int:

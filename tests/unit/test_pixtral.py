@@ -3,6 +3,7 @@ refused; and the tokens between the lines of an image are their own."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace as with_fields
 from pathlib import Path
@@ -161,7 +162,7 @@ def test_chunks_of_an_image_with_breaks() -> None:
 
     def placed(*cuts: int) -> set[tuple[int, int]]:
         slots, found = MediaSlots(), set()
-        for i, (begin, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
+        for i, (begin, end) in enumerate(itertools.pairwise(cuts)):
             row = Row(0, begin, tuple(range(begin, end)))
             for run in slots.of(StepPlan(i, (row,), () if i else (opening,))):
                 found |= {(begin + run.at + j, run.first + j) for j in range(run.n)}

@@ -99,8 +99,6 @@ MMPROJ: Mapping[str, Family] = {
     "qwen2vl_merger": _qwen(QWEN2_VL),
     "qwen2.5vl_merger": _qwen(QWEN2_5_VL),
     "pixtral": _uncut(PIXTRAL, _PIXTRAL),
-    "mistral3": _uncut(
-        MISTRAL3, {**_PIXTRAL, "norm": "input_norm", "merger.join": "patch_merger"}
-    ),
+    "mistral3": _uncut(MISTRAL3, {**_PIXTRAL, "norm": "input_norm", "merger.join": "patch_merger"}),
 }
 """By types; files of Mistral 3 say "pixtral", too."""
