@@ -68,7 +68,7 @@ def mistral3_ministral3(**text_config: object) -> TinyModel:
 def pixtral(**text_config: object) -> TinyModel:
     """Each patch is a row; no norm in front of the merger, and the tower's other activation."""
     text = mistral3(**text_config)
-    vision = {**VISION, "hidden_act": "silu"}
+    vision = {**VISION, "hidden_act": "silu", "num_hidden_layers": DEPTH}
     names = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava"}
     own = {"vision_feature_select_strategy": "full", "multimodal_projector_bias": True}
     config = {k: v for k, v in text.config.items() if k != "spatial_merge_size"}
@@ -89,7 +89,7 @@ def _seeing(text: TinyModel, kind: str, hidden: int, bias: bool) -> TinyModel:
         "vision_feature_layer": -1,
         "tie_word_embeddings": False,
         "text_config": text.config,
-        "vision_config": {**VISION, "hidden_size": hidden},
+        "vision_config": {**VISION, "hidden_size": hidden, "num_hidden_layers": DEPTH},
     }
     tensors = {f"language_model.{key}": values for key, values in text.tensors.items()}
     merger = _merger(hidden, text.size("hidden_size"), bias, True)

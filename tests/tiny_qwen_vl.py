@@ -222,10 +222,10 @@ def _older_tower() -> dict[str, Array]:
     return tensors | {key: uniform(key, patch, 2.0 * float((3.0 / _inputs(patch)) ** 0.5))}
 
 
-OLDEST_HIDDEN = 48
+OLDEST_HIDDEN, OLDEST_DEPTH = 48, 2
 OLDEST_VISION: Mapping[str, object] = {
     "model_type": "qwen2_vl",
-    "depth": 2,
+    "depth": OLDEST_DEPTH,
     "embed_dim": OLDEST_HIDDEN,
     "hidden_size": 64,
     "hidden_act": "quick_gelu",
@@ -243,7 +243,8 @@ def qwen2_vl(**text_config: object) -> TinyModel:
     """Layer norms, an MLP without a gate, no windows."""
     later = qwen2_5_vl(**text_config)
     kind = {"architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl"}
-    config = {**later.config, **kind, "vision_config": dict(OLDEST_VISION)}
+    vision = {**OLDEST_VISION, "depth": OLDEST_DEPTH}
+    config = {**later.config, **kind, "vision_config": vision}
     own = {k: v for k, v in later.tensors.items() if not k.startswith("visual.")}
     return TinyModel("tiny-qwen2-vl", config, {**own, **_oldest_tower()})
 
@@ -255,7 +256,7 @@ def _oldest_tower() -> dict[str, Array]:
         "merger.mlp.2": (64, merged),
     }
     norms = ["merger.ln_q"]
-    for layer in range(2):
+    for layer in range(OLDEST_DEPTH):
         part = f"blocks.{layer}"
         shapes |= {f"{part}.attn.qkv": (3 * hidden, hidden), f"{part}.attn.proj": (hidden, hidden)}
         shapes |= {f"{part}.mlp.fc1": (2 * hidden, hidden), f"{part}.mlp.fc2": (hidden, 2 * hidden)}

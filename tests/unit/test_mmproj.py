@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -96,10 +96,12 @@ KINDS = {
 }
 
 
-def both(name: str, path: Path, **more: Any) -> tuple[Path, Path]:
-    """A folder, and the files of the same model."""
+def both(
+    name: str, path: Path, processor: Mapping[str, object] | None = None, **more: Any
+) -> tuple[Path, Path]:
+    """A folder, and the files of the same model. ``processor``: fields of its own."""
     kind = KINDS[name]
-    folder = kind.write(kind.make(), path / "folder")
+    folder = kind.write(kind.make(), path / "folder", **(processor or {}))
     return folder, gguf_mmproj.write(kind.make(), folder, path / "files", **more)
 
 
