@@ -22,11 +22,20 @@ _TYPES = {
     "mistral3": "pixtral",
     "qwen2_vl": "qwen2vl_merger",
     "qwen2_5_vl": "qwen2.5vl_merger",
+    "qwen3_vl": "qwen3vl_merger",
+    "qwen3_vl_moe": "qwen3vl_merger",
+    "qwen3_5": "qwen3vl_merger",
 }
 _RULES = (
     (r"^model\.", ""),
     (r"^visual\.merger\.ln_q", "v.post_ln"),
+    (r"^visual\.merger\.norm", "v.post_ln"),
     (r"^visual\.merger\.mlp\.", "mm."),
+    (r"^visual\.merger\.linear_fc1", "mm.0"),
+    (r"^visual\.merger\.linear_fc2", "mm.2"),
+    (r"^visual\.deepstack_merger_list\.(\d+)\.(linear_)?", r"v.deepstack.\1."),
+    (r"^visual\.pos_embed", "v.position_embd"),
+    (r"attn\.qkv", "attn_qkv"),
     (r"^visual\.patch_embed\.proj", "v.patch_embd"),
     (r"^visual\.blocks\.", "v.blk."),
     (r"attn\.proj", "attn_out"),
@@ -45,8 +54,8 @@ _RULES = (
     (r"attn_([qkv])_proj", r"attn_\1"),
     (r"self_attn\.out_proj|attention\.(projection_layer|o_proj)", "attn_out"),
     (r"lambda_([12])", r"ls\1.weight"),
-    (r"mlp\.fc1|feed_forward\.up_proj", "ffn_up"),
-    (r"mlp\.fc2|feed_forward\.down_proj", "ffn_down"),
+    (r"mlp\.(linear_)?fc1|feed_forward\.up_proj", "ffn_up"),
+    (r"mlp\.(linear_)?fc2|feed_forward\.down_proj", "ffn_down"),
     (r"feed_forward\.gate_proj", "ffn_gate"),
     (r"connector\.modality_projection\.proj", "mm.model.fc"),
     (r"multi_modal_projector\.mm_soft_emb_norm", "mm.soft_emb_norm"),
@@ -74,10 +83,25 @@ def text_of(model: TinyModel) -> TinyModel:
     """The language model of one that sees."""
     own = {name: x for name, x in model.tensors.items() if not _IS_TOWER.search(name)}
     named = {
-        re.sub(r"^language_model\.", "", name).replace("model.text_model.", "model."): x
+        re.sub(r"^language_model\.|(?<=^model\.)(text_model|language_model)\.", "", name): x
         for name, x in own.items()
     }
-    return TinyModel(model.name, _text_config(model), named)
+    return TinyModel(model.name, _text_config(model), _experts_apart(named))
+
+
+def _experts_apart(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """Of Qwen3-VL, whose files have them input by output, gate and up side by side."""
+    found: dict[str, Array] = {}
+    for name, values in tensors.items():
+        if not re.search(r"\.mlp\.experts\.(gate_up|down)_proj$", name):
+            found[name] = values
+            continue
+        parts = name.removesuffix("_proj").rpartition(".")[2].split("_")
+        base = name.rpartition(".")[0]
+        for part, matrix in zip(parts, np.split(values, len(parts), axis=-1), strict=True):
+            for i, each in enumerate(matrix):
+                found[f"{base}.{i}.{part}_proj.weight"] = np.ascontiguousarray(each.T)
+    return found
 
 
 def _text_config(model: TinyModel) -> Mapping[str, Any]:
@@ -106,17 +130,18 @@ def _tower(model: TinyModel, older: bool) -> dict[str, tuple[str, Array]]:
         if older:
             swapped = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}
             target = re.sub(r"ffn_(up|down)", lambda x, swapped=swapped: swapped[x[0]], target)
-        found |= {part: ("F32", x) for part, x in _parts(target, values).items()}
+        parts = _parts(target, values, kind != "qwen3vl_merger")
+        found |= {part: ("F32", x) for part, x in parts.items()}
     if kind == "pixtral":
         found["v.token_embd.img_break.weight"] = ("F32", np.ones(64, np.float32))
     return found
 
 
-def _parts(name: str, values: Array) -> dict[str, Array]:
+def _parts(name: str, values: Array, is_apart: bool) -> dict[str, Array]:
     """Of Qwen's queries, keys and values, and of the frames of a patch."""
-    if ".attn.qkv." in name:
+    if ".attn_qkv." in name and is_apart:
         each = zip("qkv", np.split(values, 3), strict=True)
-        return {name.replace("attn.qkv", f"attn_{x}"): part for x, part in each}
+        return {name.replace("attn_qkv", f"attn_{x}"): part for x, part in each}
     if values.ndim == 5:
         return {name: values[:, :, 0], f"{name}.1": values[:, :, 1]}
     return {name: values}
@@ -147,6 +172,8 @@ def _metadata(
     act = "use_silu" if vision["hidden_act"] == "silu" else "use_gelu"
     size, patch = vision.get("image_size", 560), vision["patch_size"]
     size, patch = (x[0] if isinstance(x, list) else x for x in (size, patch))
+    if "num_position_embeddings" in vision:
+        size = patch * round(float(vision["num_position_embeddings"]) ** 0.5)
     sizes = {
         "image_size": reads["size"]["longest_edge"] if kind == "pixtral" else size,
         "patch_size": patch,
@@ -191,6 +218,9 @@ def _own(
     if kind.startswith("qwen"):
         bounds = {"min": reads["size"]["shortest_edge"], "max": reads["size"]["longest_edge"]}
         own: dict[str, object] = {f"image_{x}_pixels": n for x, n in bounds.items()}
+        if kind == "qwen3vl_merger":
+            taps = vision["deepstack_visual_indexes"]
+            own["is_deepstack_layers"] = [i in taps for i in range(vision["depth"])]
         if "fullatt_block_indexes" in vision:
             own["n_wa_pattern"] = vision["fullatt_block_indexes"][0] + 1
             own["window_size"] = vision["window_size"]

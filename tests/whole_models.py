@@ -183,6 +183,8 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "qwen3_moe": lambda: tiny_kin.qwen3_moe(attention_bias=True),
     "qwen2_moe": tiny_moe.qwen2_moe,
     "qwen2_5_vl": lambda: text_of(tiny_qwen_vl.qwen2_5_vl()),
+    "qwen3_vl": lambda: text_of(tiny_qwen_vl.qwen3_vl(attention_bias=True)),
+    "qwen3_vl_moe": lambda: text_of(tiny_qwen_vl.qwen3_vl_moe(attention_bias=True)),
     "ernie4_5_moe": tiny_moe.ernie45_moe,
     "gpt_oss": tiny_moe.gpt_oss,
     "lfm2_moe": tiny_state.lfm2_moe,

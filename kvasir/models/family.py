@@ -176,8 +176,9 @@ class QwenTowerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What ``vision_config`` calls them, where that is another name."""
     block: BlockSpec
     patch_bias: bool = True
-    frames_apart: bool = False
-    """The kernel of a patch is a tensor for each frame."""
+    of_gguf: bool = False
+    """The kernel of a patch is a tensor for each frame, and mergers of early rows have the numbers
+    of their layers."""
     taps: tuple[int, ...] = ()
     """Layers whose rows are merged beside the last ones, in a file that does not say it."""
     full: tuple[int, ...] = ()

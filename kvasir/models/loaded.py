@@ -10,10 +10,12 @@ from msgspec.structs import replace
 from kvasir.config.resolved import ModelFacts
 from kvasir.core.errors import ModelError, printable
 from kvasir.formats.types import FORMATS
-from kvasir.models.keys import listed
+from kvasir.models.keys import Keys, listed
 from kvasir.models.mmproj import eyes_of
+from kvasir.models.qwen_tower import QwenTower
 from kvasir.models.read import config_from
-from kvasir.models.spec import ModelConfig
+from kvasir.models.read_rope import gguf_axes
+from kvasir.models.spec import ROPE, ModelConfig
 from kvasir.models.tensors import ignorable
 from kvasir.models.tower import AnyTower, read_tower, seeing_family
 from kvasir.models.vectors import vector_facts
@@ -43,18 +45,29 @@ def load_model(path: str | None, mmproj: str | None = None) -> LoadedModel:
         path, fields = printable(str(source.path)), listed(config.unread)
         _log.warning("%s: config.json: nothing reads %s", path, fields)
     eyes = eyes_of(source) if config.sees or source.kind == "gguf" else None
-    if eyes is not None and source.kind == "gguf":
-        config = _seeing(config, eyes)
     tower = None if eyes is None else read_tower(eyes, config.hidden_size)
+    if eyes is not None and tower is not None and source.kind == "gguf":
+        config = _seeing(config, source, eyes, tower)
     _check_windows(source, config, tower)
     return LoadedModel(source, config, tower, eyes)
 
 
-def _seeing(config: ModelConfig, eyes: ModelSource) -> ModelConfig:
-    """Of a GGUF file, whose tower is beside it."""
+def _seeing(
+    config: ModelConfig, source: ModelSource, eyes: ModelSource, tower: AnyTower
+) -> ModelConfig:
+    """Of a GGUF file, whose tower is beside it. Raises ModelError."""
     family = seeing_family(eyes)
-    spans = family is not None and family.block.spans
-    return replace(config, sees=True, block=replace(config.block, spans=spans))
+    assert family is not None
+    deep = len(tower.taps) if isinstance(tower, QwenTower) else 0
+    block = replace(config.block, spans=family.block.spans)
+    rope, arch = config.ropes.get(ROPE), source.config.get("general.architecture")
+    if family.rope_axes is None or rope is None or rope.axes is not None:
+        return replace(config, sees=True, block=block, deep_layers=deep)
+    keys = Keys(source.config, str(source.path), f"{arch}.")
+    n_pairs = (rope.rotary_dim or config.layers[0].head_dim) // 2
+    axes = gguf_axes(family.rope_axes, keys, n_pairs)
+    ropes = {**config.ropes, ROPE: replace(rope, axes=axes)}
+    return replace(config, sees=True, block=block, deep_layers=deep, ropes=ropes)
 
 
 def _check_windows(source: ModelSource, config: ModelConfig, tower: AnyTower | None) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvasir.core.errors import ModelError
-from kvasir.core.tiles import CHANNELS
+from kvasir.core.tiles import CHANNELS, MAX_TOKENS
 from kvasir.formats.mapped import TensorFile, TensorTable
 from kvasir.models.families.mmproj import MMPROJ
 from kvasir.models.family import Family
@@ -20,6 +20,9 @@ Said = dict[str, Any]
 _log = logging.getLogger("kvasir.models")
 _VISION = "clip.vision."
 _UP, _DOWN = "ffn_up", "ffn_down"
+MAX_PIXELS = 1 << 28
+LEAST_PIXELS = 256**2
+"""Of an image of Qwen3-VL, in files that do not say it."""
 _UNREAD = ("v.token_embd.",)
 """Begin names of tensors that are rows of the language model's embedding."""
 _PREPROCESSOR, _PROCESSOR = "preprocessor_config.json", "processor_config.json"
@@ -247,6 +250,16 @@ def _qwen2_5(eyes: _Eyes) -> tuple[Said, Said, Said]:
     return {}, {**_depth(eyes), **vision}, _bounds(eyes)
 
 
+def _qwen3(eyes: _Eyes) -> tuple[Said, Said, Said]:
+    taps = eyes.keys.raw("is_deepstack_layers")
+    vision = {
+        "out_hidden_size": eyes.keys.integer("projection_dim"),
+        "num_position_embeddings": (eyes.size // eyes.patch) ** 2,
+        "deepstack_visual_indexes": [i for i, is_tap in enumerate(taps or ()) if is_tap],
+    }
+    return {}, {**_depth(eyes), **vision}, _bounds(eyes, LEAST_PIXELS)
+
+
 def _depth(eyes: _Eyes) -> Said:
     keys = eyes.keys
     return {
@@ -255,11 +268,15 @@ def _depth(eyes: _Eyes) -> Said:
     }
 
 
-def _bounds(eyes: _Eyes) -> Said:
-    """Pixels of an image, where the file says them."""
-    names = ("min_pixels", "max_pixels")
-    said = {x: eyes.keys.raw(f"image_{x}") for x in names}
-    return {"patch_size": eyes.patch, **{x: n for x, n in said.items() if n is not None}}
+def _bounds(eyes: _Eyes, least: int = 56**2) -> Said:
+    """Pixels of an image; where the file does not say it, as many at most as are computed."""
+    fold = eyes.keys.integer("spatial_merge_size", 2)
+    most = MAX_TOKENS * (eyes.patch * fold) ** 2
+    return {
+        "patch_size": eyes.patch,
+        "min_pixels": eyes.keys.integer("image_min_pixels", least),
+        "max_pixels": eyes.keys.integer("image_max_pixels", most, most=MAX_PIXELS),
+    }
 
 
 def _square(eyes: _Eyes) -> Said:
@@ -279,6 +296,7 @@ _PROJECTORS: Mapping[str, _Projector] = {
     "internvl": _Projector(_internvl, "gelu", ("<IMG_CONTEXT>",), {}),
     "qwen2vl_merger": _Projector(_qwen2, "", (_PAD,), {}),
     "qwen2.5vl_merger": _Projector(_qwen2_5, "", (_PAD,), {}),
+    "qwen3vl_merger": _Projector(_qwen3, _GELU_TANH, (_PAD,), {}),
     "pixtral": _Projector(_pixtral, "gelu", ("[IMG]",), {}),
 }
 """Rows of Gemma 3's images stand where its converter has cut off the token of theirs, so that

@@ -138,7 +138,7 @@ def _weight_of(config: QwenTower) -> Callable[[str, tuple[int, ...]], Weight]:
         matrix = name.removesuffix(".bias")
         tensor = f"{_tensor(config, matrix)}.{'weight' if matrix == name else 'bias'}"
         sources: tuple[str, ...] = (tensor,)
-        if name == "tower.patch" and config.spec.frames_apart:
+        if name == "tower.patch" and config.spec.of_gguf:
             sources = (tensor, *(f"{tensor}.{i}" for i in range(1, config.tile.frames)))
         return Weight(name, shape, sources, _steps(config, name))
 
@@ -153,6 +153,7 @@ def _tensor(config: QwenTower, name: str) -> str:
         key, number = part, layer
     elif group.startswith("deep"):
         key, number = f"deep.{rest[0]}", group.removeprefix("deep")
+        number = str(config.taps[int(number)]) if config.spec.of_gguf else number
     else:
         key, number = ".".join([group, *rest]), ""
     is_merger = key.startswith("merger.")
@@ -167,7 +168,7 @@ def _steps(config: QwenTower, name: str) -> tuple[Transform, ...]:
     if name == "tower.patch":
         if "temporal_patch_size" not in config.spec.sizes:
             return (Transform("patch_rows", (tile.patch,)),)
-        step = "frame_rows" if config.spec.frames_apart else "cube_rows"
+        step = "frame_rows" if config.spec.of_gguf else "cube_rows"
         return (Transform(step, (tile.frames, tile.patch)),)
     if name == "tower.merger.join":
         return (Transform("places_first", (tile.fold**2,)),)

@@ -176,9 +176,12 @@ class _RopeTable(msgspec.Struct, frozen=True):
 
     def _axes(self) -> RopeAxes | None:
         """None where a model reads text alone: then all axes have one position."""
-        name = "mrope_section"
+        name, own = "mrope_section", self.fields.family.rope_axes
+        if own is None:
+            return None
         said = self.keys.integers(name, AXES, least=0) if self.keys.has(name) else ()
-        return _axes_of(self.fields, said, (self._rotary_dim() or self.head_dim) // 2)
+        n_pairs = (self._rotary_dim() or self.head_dim) // 2
+        return _axes_of(own, self.keys, name, said, n_pairs)
 
     def _rotary_dim(self) -> int:
         """0: the whole head."""
@@ -200,19 +203,23 @@ class _RopeTable(msgspec.Struct, frozen=True):
         return share
 
 
-def _axes_of(fields: Fields, said: Sequence[int], n_pairs: int) -> RopeAxes | None:
+def _axes_of(own: RopeAxes, keys: Keys, name: str, said: Sequence[int], n_pairs: int) -> RopeAxes:
     """Of M-RoPE, with the family's sections where a file says none; whether they are woven is the
     family's to say."""
-    own = fields.family.rope_axes
-    if own is None:
-        return None
     found = said or own.sections
     if sum(found) != n_pairs:
-        expected = f"three sizes that add up to {n_pairs} pairs"
-        name = "mrope_section" if fields.kind == "hf" else _SECTIONS
-        raise fields.keys.error(name, list(found), expected)
+        raise keys.error(name, list(found), f"three sizes that add up to {n_pairs} pairs")
     time, height, width = found
     return replace(own, sections=(time, height, width))
+
+
+def gguf_axes(own: RopeAxes, keys: Keys, n_pairs: int) -> RopeAxes:
+    """As a GGUF file says them. Raises ModelError."""
+    is_said = keys.has(_SECTIONS)
+    *said, extra = keys.integers(_SECTIONS, AXES + 1, least=0) if is_said else (0,)
+    if extra:
+        raise keys.error(_SECTIONS, [*said, extra], "0 as the fourth")
+    return _axes_of(own, keys, _SECTIONS, said, n_pairs)
 
 
 _SECTIONS = "rope.dimension_sections"
@@ -257,11 +264,12 @@ def _of_windows(fields: Fields, rope: RopeConfig, head_dim: int) -> RopeConfig:
 def _of_gguf(fields: Fields, tensors: TensorTable, head_dim: int) -> RopeConfig:
     keys, rotary_dim = fields.keys, _gguf_rotary_dim(fields, head_dim)
     n_pairs, longest = rotary_dim // 2, fields.integer("max_positions")
+    own = fields.family.rope_axes
     base = RopeConfig(
         fields.number("theta", least=1.0),
         rotary_dim=0 if rotary_dim == head_dim else rotary_dim,
         query_beta=fields.number("query_beta", most=_MOST),
-        axes=_gguf_axes(fields, n_pairs),
+        axes=None if own is None else gguf_axes(own, keys, n_pairs),
     )
     scaling = keys.word("rope.scaling.type", ("none", "linear", "yarn", "longrope"), "none")
     if base.query_beta or scaling in _OF_ORIGINAL or _LONG in tensors:
@@ -282,27 +290,18 @@ def _of_gguf(fields: Fields, tensors: TensorTable, head_dim: int) -> RopeConfig:
     if scaling == "linear":
         return replace(base, scaling="linear", factor=factor)
     mscale_all = keys.number("rope.scaling.yarn_log_multiplier", 0.0, most=_MOST)
-    own = 1.0 if of_latents(fields) else yarn_attention(factor, 1.0, mscale_all)
+    grown = 1.0 if of_latents(fields) else yarn_attention(factor, 1.0, mscale_all)
     return replace(
         base,
         scaling="yarn",
         factor=factor,
         score_scale=_score_scale(fields, factor, mscale_all),
-        attention_factor=attention * keys.number("rope.scaling.yarn_attn_factor", own, most=_MOST),
+        attention_factor=attention
+        * keys.number("rope.scaling.yarn_attn_factor", grown, most=_MOST),
         beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0, _LEAST, _MOST),
         beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0, _LEAST, _MOST),
         truncate=fields.flag("yarn_truncate"),
     )
-
-
-def _gguf_axes(fields: Fields, n_pairs: int) -> RopeAxes | None:
-    if fields.family.rope_axes is None:
-        return None
-    is_said = fields.keys.has(_SECTIONS)
-    *said, extra = fields.keys.integers(_SECTIONS, AXES + 1, least=0) if is_said else (0,)
-    if extra:
-        raise fields.keys.error(_SECTIONS, [*said, extra], "0 as the fourth")
-    return _axes_of(fields, said, n_pairs)
 
 
 def _gguf_rotary_dim(fields: Fields, head_dim: int) -> int:

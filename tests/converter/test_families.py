@@ -12,7 +12,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 from unittest.mock import patch
 
 import numpy as np
@@ -66,6 +68,13 @@ def wide(make: Callable[..., TinyModel], **own: object) -> Callable[[], TinyMode
     return made
 
 
+def unnamed(model: TinyModel) -> TinyModel:
+    """Whose language model is not named, as in released files."""
+    text = dict(cast(dict[str, object], model.config["text_config"]))
+    text.pop("architectures")
+    return replace(model, config={**model.config, "text_config": text})
+
+
 MODELS: Mapping[str, Callable[[], TinyModel]] = {
     **{name: GOLDEN_MODELS[name] for name in GGUF_MODELS},
     **ENCODERS,
@@ -81,6 +90,8 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_lfm2_moe": lambda: tiny_state.lfm2_moe(routed_scaling_factor=1.0),
     "tiny_gemma_embedding": lambda: tiny_encoders.gemma_embedding(layer_types=_SLIDING),
     "tiny_qwen2_5_vl": tiny_qwen_vl.qwen2_5_vl,
+    "tiny_qwen3_vl": lambda: unnamed(tiny_qwen_vl.qwen3_vl()),
+    "tiny_qwen3_vl_moe": lambda: unnamed(tiny_qwen_vl.qwen3_vl_moe()),
     "tiny_gemma3": lambda: tiny.gemma3(
         query_pre_attn_scalar=32,
         attn_logit_softcapping=None,

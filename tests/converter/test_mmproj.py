@@ -16,6 +16,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from kvasir.core.tiles import MAX_TOKENS
+from kvasir.models import mmproj
 from tests import tiny_internvl, tiny_pixtral, tiny_qwen_vl
 from tests.tiny import TinyModel
 from tests.unit.test_mmproj import KINDS, NEAR, answer, both
@@ -47,7 +49,7 @@ RENAMED: dict[str, Callable[[TinyModel], TinyModel]] = {
 }
 
 
-PIXELS = {"size": {"shortest_edge": 56**2, "longest_edge": 1280 * 28**2}}
+PIXELS = {"size": {"shortest_edge": 56**2, "longest_edge": MAX_TOKENS * tiny_qwen_vl.UNIT**2}}
 """Of Qwen's images where a file says nothing, as the converter's does not."""
 FAR = {"gemma3": 5e-4}
 """Of the largest logit: where a matrix is kept in half precision."""
@@ -59,6 +61,7 @@ def deep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiny_internvl, "DEPTH", 4)
     monkeypatch.setattr(tiny_pixtral, "DEPTH", 4)
     monkeypatch.setattr(tiny_qwen_vl, "OLDEST_DEPTH", 4)
+    monkeypatch.setattr(mmproj, "LEAST_PIXELS", 56**2)
     windows = {**tiny_qwen_vl.OLDER_VISION, "window_size": 112}
     monkeypatch.setattr(tiny_qwen_vl, "OLDER_VISION", windows)
 
@@ -66,15 +69,15 @@ def deep(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_logits_are_those_of_the_folder(name: str, tmp_path: Path) -> None:
     folder, file = both(name, tmp_path, PIXELS if name.startswith("qwen") else None)
-    kind, mmproj = KINDS[name], file.parent / "mmproj.gguf"
+    kind, tower = KINDS[name], file.parent / "mmproj.gguf"
     given = folder
     if name in RENAMED:
         given = kind.write(RENAMED[name](kind.make()), tmp_path / "renamed")
-    mmproj.unlink()
-    command = [sys.executable, str(SCRIPT), "--mmproj", str(CONVERTER), str(given), str(mmproj)]
+    tower.unlink()
+    command = [sys.executable, str(SCRIPT), "--mmproj", str(CONVERTER), str(given), str(tower)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    refused = Path(f"{mmproj}.error")
+    refused = Path(f"{tower}.error")
     assert not refused.exists(), refused.read_text("utf-8")
     (ids, expected), (own, found) = (answer(x, kind.image) for x in (folder, file))
     assert own == ids

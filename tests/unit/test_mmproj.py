@@ -88,6 +88,9 @@ KINDS = {
     ),
     "qwen2_vl": Kind(tiny_qwen_vl.qwen2_vl, tiny_qwen_vl.write, tiny_qwen_vl.IMAGE),
     "qwen2_5_vl": Kind(tiny_qwen_vl.qwen2_5_vl, tiny_qwen_vl.write, tiny_qwen_vl.IMAGE),
+    "qwen3_vl": Kind(tiny_qwen_vl.qwen3_vl, tiny_qwen_vl.write, tiny_qwen_vl.IMAGE),
+    "qwen3_vl_moe": Kind(tiny_qwen_vl.qwen3_vl_moe, tiny_qwen_vl.write, tiny_qwen_vl.IMAGE),
+    "qwen3_5_vl": Kind(tiny_qwen_vl.qwen3_5_vl, tiny_qwen_vl.write, tiny_qwen_vl.IMAGE),
     "mistral3_biases": Kind(
         lambda: acting(tiny_pixtral.mistral3(48, True), "gelu", **ROPE),
         tiny_pixtral.write,

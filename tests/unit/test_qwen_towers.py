@@ -46,7 +46,7 @@ def altered(spec: QwenTowerSpec) -> Iterator[tuple[str, QwenTowerSpec]]:
     yield "taps", replace(spec, taps=(1,))
     yield "full", replace(spec, full=(1, 2))
     yield "encoders", replace(spec, encoders=("other.",))
-    yield "frames_apart", replace(spec, frames_apart=True)
+    yield "of_gguf", replace(spec, of_gguf=True)
 
 
 def seen(source: ModelSource, family: Family, bare: Path) -> list[str]:

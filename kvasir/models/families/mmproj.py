@@ -10,6 +10,7 @@ from kvasir.models.families.internvl import INTERNVL
 from kvasir.models.families.pixtral import MISTRAL3, PIXTRAL
 from kvasir.models.families.qwen2_5_vl import QWEN2_5_VL
 from kvasir.models.families.qwen2_vl import QWEN2_VL
+from kvasir.models.families.qwen3_vl import QWEN3_VL
 from kvasir.models.families.smolvlm import SMOLVLM
 from kvasir.models.family import (
     Family,
@@ -60,21 +61,26 @@ def _uncut(family: Family, names: Mapping[str, str]) -> Family:
     return replace(family, tower=replace(spec, **prefixes, names=names, permuted=True))
 
 
-def _qwen(family: Family) -> Family:
-    """Queries, keys and values apart, and so are the frames of a patch's kernel."""
+def _qwen(family: Family, **more: str) -> Family:
+    """``more``: names of weights that are called otherwise."""
     spec = family.tower
     assert isinstance(spec, QwenTowerSpec)
-    own = {**_LAYER, "gate": "ffn_gate"}
     names = {
         "patch": "patch_embd",
-        **{name: f"blk.{{}}.{own[name]}" for name in spec.names if name in own},
+        "positions": "position_embd",
+        **{name: f"blk.{{}}.{own}" for name, own in {**_LAYER, "gate": "ffn_gate"}.items()},
         "norm": "post_ln",
         "merger.up": "0",
         "merger.down": "2",
+        **{f"deep.{x}": f"deepstack.{{}}.{own}" for x, own in _DEEP.items()},
+        **more,
     }
-    assert names.keys() == spec.names.keys()
+    named = {name: names[name] for name in spec.names}
     prefixes = {"encoders": ("v.",), "mergers": ("mm.",)}
-    return replace(family, tower=replace(spec, **prefixes, names=names, frames_apart=True))
+    return replace(family, tower=replace(spec, **prefixes, names=named, of_gguf=True))
+
+
+_DEEP = {"norm": "norm", "up": "fc1", "down": "fc2"}
 
 
 MMPROJ: Mapping[str, Family] = {
@@ -98,6 +104,7 @@ MMPROJ: Mapping[str, Family] = {
     ),
     "qwen2vl_merger": _qwen(QWEN2_VL),
     "qwen2.5vl_merger": _qwen(QWEN2_5_VL),
+    "qwen3vl_merger": _qwen(QWEN3_VL, **dict.fromkeys("qkv", "blk.{}.attn_qkv")),
     "pixtral": _uncut(PIXTRAL, _PIXTRAL),
     "mistral3": _uncut(MISTRAL3, {**_PIXTRAL, "norm": "input_norm", "merger.join": "patch_merger"}),
 }
