@@ -14,6 +14,7 @@ from kvasir.formats.mapped import TensorFile, TensorTable
 from kvasir.models.families.mmproj import MMPROJ
 from kvasir.models.family import Family
 from kvasir.models.keys import Keys
+from kvasir.models.spec import MAX_LAYERS
 from kvasir.weights.source import ModelSource
 
 Said = dict[str, Any]
@@ -107,7 +108,7 @@ def _translated(eyes: _Eyes, kind: str) -> ModelSource:
     shared = {
         "hidden_size": keys.integer("embedding_length"),
         "num_attention_heads": keys.integer("attention.head_count"),
-        "num_hidden_layers": keys.integer("block_count"),
+        "num_hidden_layers": keys.integer("block_count", most=MAX_LAYERS),
         "intermediate_size": keys.integer("feed_forward_length"),
         "patch_size": eyes.patch,
         "image_size": eyes.size,
@@ -161,9 +162,8 @@ def _tensors(eyes: _Eyes) -> TensorTable:
 
 
 def _swapped(name: str) -> str:
-    return {_UP: name.replace(_UP, _DOWN), _DOWN: name.replace(_DOWN, _UP)}.get(
-        name.split(".")[3], name
-    )
+    other = {_UP: _DOWN, _DOWN: _UP}
+    return ".".join(other.get(part, part) for part in name.split("."))
 
 
 class _ImageTokens:
@@ -241,7 +241,8 @@ def _qwen2(eyes: _Eyes) -> tuple[Said, Said, Said]:
 
 
 def _qwen2_5(eyes: _Eyes) -> tuple[Said, Said, Said]:
-    every, depth = eyes.keys.integer("n_wa_pattern"), eyes.keys.integer("block_count")
+    every = eyes.keys.integer("n_wa_pattern")
+    depth = eyes.keys.integer("block_count", most=MAX_LAYERS)
     vision = {
         "out_hidden_size": eyes.keys.integer("projection_dim"),
         "window_size": eyes.keys.integer("window_size", 112),
@@ -252,6 +253,8 @@ def _qwen2_5(eyes: _Eyes) -> tuple[Said, Said, Said]:
 
 def _qwen3(eyes: _Eyes) -> tuple[Said, Said, Said]:
     taps = eyes.keys.raw("is_deepstack_layers")
+    if taps is not None and not isinstance(taps, list | tuple):
+        raise eyes.keys.error("is_deepstack_layers", taps, "a flag of each layer")
     vision = {
         "out_hidden_size": eyes.keys.integer("projection_dim"),
         "num_position_embeddings": (eyes.size // eyes.patch) ** 2,
@@ -263,7 +266,7 @@ def _qwen3(eyes: _Eyes) -> tuple[Said, Said, Said]:
 def _depth(eyes: _Eyes) -> Said:
     keys = eyes.keys
     return {
-        "depth": keys.integer("block_count"),
+        "depth": keys.integer("block_count", most=MAX_LAYERS),
         "num_heads": keys.integer("attention.head_count"),
     }
 

@@ -14,6 +14,7 @@ from kvasir.models.qwen_tower import (
     CLIP_MEAN,
     CLIP_STD,
     HEAD_STEP,
+    MAX_FOLD,
     MAX_PATCH,
     THETA,
     QwenTower,
@@ -70,7 +71,7 @@ def read_bounding(processor: Keys, unit: int) -> Bounding:
 def _tile(spec: PixtralTowerSpec, config: Keys, vision: Keys, processor: Keys) -> TileSpec:
     patch = vision.integer("patch_size", spec.sizes["patch_size"], most=MAX_PATCH)
     name, default = spec.fold
-    fold = config.integer(name, default, most=MAX_PATCH) if name else default
+    fold = config.integer(name, default, most=MAX_FOLD) if name else default
     if vision.integer("num_channels", CHANNELS) != CHANNELS:
         raise vision.error("num_channels", vision.raw("num_channels"), str(CHANNELS))
     return TileSpec(

@@ -13,6 +13,8 @@ from kvasir.models.spec import MAX_LAYERS, ROPE, LayerSpec, ModelConfig, RopeAxe
 
 MAX_PATCH = 64
 """Pixels of a side."""
+MAX_FOLD = 8
+"""Patches of a side of what becomes a row; tables of rope have as many rows as 4,096 times that."""
 HEAD_STEP = 16
 """Heads are padded to a multiple of this many numbers, which all executors take."""
 THETA = 1e4
@@ -123,8 +125,12 @@ def _side(spec: QwenTowerSpec, vision: Keys) -> int:
 def _tile(spec: QwenTowerSpec, vision: Keys, processor: Keys) -> TileSpec:
     sizes = spec.sizes
     patch, fold, frames = (
-        vision.integer(name, sizes[name], most=MAX_PATCH)
-        for name in ("patch_size", "spatial_merge_size", "temporal_patch_size")
+        vision.integer(name, sizes[name], most=most)
+        for name, most in (
+            ("patch_size", MAX_PATCH),
+            ("spatial_merge_size", MAX_FOLD),
+            ("temporal_patch_size", MAX_FOLD),
+        )
     )
     pairs = (("patch_size", 14, patch), ("merge_size", 2, fold), ("temporal_patch_size", 2, frames))
     for name, default, own in pairs:
@@ -150,7 +156,8 @@ def channels(
 
 
 def _size(spec: QwenTowerSpec, vision: Keys, name: str) -> int:
-    return vision.integer(spec.keys.get(name, name), spec.sizes[name])
+    most = MAX_LAYERS if name == "depth" else 1 << 24
+    return vision.integer(spec.keys.get(name, name), spec.sizes[name], most=most)
 
 
 def _encoder_config(spec: QwenTowerSpec, vision: Keys) -> ModelConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,8 +18,10 @@ from kvasir.core.errors import ModelError
 from kvasir.core.plan import SlotOpen
 from kvasir.exec.reference import ReferenceExecutor
 from kvasir.models.loaded import load_model, model_facts
+from kvasir.models.tower_programs import build_tower
 from kvasir.serve.text import load_text
 from kvasir.vision.reader import tiles_in
+from kvasir.weights.bind import bind
 from kvasir.weights.source import open_model
 from tests import (
     gguf_mmproj,
@@ -188,3 +191,24 @@ def test_a_vocabulary_without_the_token_is_refused(tmp_path: Path) -> None:
     plain = tiny.write_gguf_model(tiny.llama(), file.parent / "plain.gguf")
     with pytest.raises(ModelError, match=r"no token '\[IMG\]'"):
         load_model(str(plain))
+
+
+@pytest.mark.parametrize("name", ["gemma3", "internvl", "mistral3", "qwen2_5_vl", "qwen3_vl"])
+def test_broken_files_are_refused_by_name(name: str, tmp_path: Path) -> None:
+    """Or mean something: bytes of a file's head altered."""
+    _, file = both(name, tmp_path)
+    mmproj, rng = file.parent / "mmproj.gguf", random.Random(name)
+    good, n_refused = mmproj.read_bytes(), 0
+    for _ in range(40):
+        data = bytearray(good)
+        data[rng.randrange(2500)] ^= 1 << rng.randrange(8)
+        mmproj.write_bytes(data)
+        try:
+            model = load_model(str(file), str(mmproj))
+            own, eyes = model.tower, model.eyes
+            assert own is not None and eyes is not None
+            bind(build_tower(own), eyes, lambda tensor, own=own: not own.has(tensor))
+        except ModelError as error:
+            n_refused += 1
+            assert str(file.parent) in error.message
+    assert n_refused
