@@ -182,12 +182,11 @@ _LAYER_NUMBER = re.compile(r".*?\b(?:layers?|h)\.(\d+)\.")
 _NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POST, "gpt-oss": _POST}
 _NORMS |= {"gemma-embedding": _GEMMA, "gemma4": _GEMMA}
 _NORMS |= {"qwen3next": _POST, "qwen35": _POST, "qwen35moe": _POST}
-_NORMS |= {"olmo2": _POST, "glm4moe": _POST}
 _JINA = {
     "post_attention_layernorm": "attn_output_norm",
     "post_mlp_layernorm": "layer_output_norm",
 }
-_NORMS |= {"jina-bert-v3": _JINA}
+_NORMS |= {"olmo2": _POST, "glm4moe": _POST, "jina-bert-v3": _JINA}
 """By architecture, where its norms are called otherwise."""
 _FIELDS = {
     "max_position_embeddings": "context_length",
