@@ -27,6 +27,8 @@ _ARCH |= {
     "qwen3_5_moe_text": "qwen35moe",
 }
 _ARCH |= {"gemma4_text": "gemma4", "xlm-roberta": "bert", "modernbert": "modern-bert"}
+_ARCH |= {"jina_embeddings_v3": "jina-bert-v3", "qwen2_vl": "qwen2vl", "qwen2_5_vl": "qwen2vl"}
+_ARCH |= {"qwen3_vl_text": "qwen3vl", "qwen3_vl_moe_text": "qwen3vlmoe"}
 """By model_type, where it is another."""
 PERMUTED = {"llama", "granite", "granitemoe", "granitehybrid", "smollm3", "mistral3", "minicpm"}
 PERMUTED |= {"nemotron_h", "nemotron_h_moe"}
@@ -98,6 +100,8 @@ _LAYER = {
     "output.dense": "ffn_down",
     "output.LayerNorm": "layer_output_norm",
     "attn.Wqkv": "attn_qkv",
+    "mixer.Wqkv": "attn_qkv",
+    "mixer.out_proj": "attn_output",
     "attn.out_proj": "attn_output",
     "mlp.fc11": "ffn_up",
     "mlp.fc12": "ffn_gate",
@@ -178,7 +182,11 @@ _LAYER_NUMBER = re.compile(r".*?\b(?:layers?|h)\.(\d+)\.")
 _NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POST, "gpt-oss": _POST}
 _NORMS |= {"gemma-embedding": _GEMMA, "gemma4": _GEMMA}
 _NORMS |= {"qwen3next": _POST, "qwen35": _POST, "qwen35moe": _POST}
-_NORMS |= {"olmo2": _POST, "glm4moe": _POST}
+_JINA = {
+    "post_attention_layernorm": "attn_output_norm",
+    "post_mlp_layernorm": "layer_output_norm",
+}
+_NORMS |= {"olmo2": _POST, "glm4moe": _POST, "jina-bert-v3": _JINA}
 """By architecture, where its norms are called otherwise."""
 _FIELDS = {
     "max_position_embeddings": "context_length",

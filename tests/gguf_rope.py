@@ -42,6 +42,10 @@ def fields(config: Config) -> dict[str, object]:
     sliding = table(config, "sliding_attention")
     if "rope_theta" in sliding and sliding != rope:
         found["rope.freq_base_swa"] = sliding["rope_theta"]
+    if "mrope_section" in rope and str(model).startswith(("qwen2", "qwen3_vl")):
+        sections = rope["mrope_section"]
+        assert isinstance(sections, list)
+        found["rope.dimension_sections"] = [*sections, 0]
     if kind == "yarn":
         found["rope.scaling.type"] = "yarn"
         found |= {key: rope[name] for name, key in _YARN.items() if name in rope}

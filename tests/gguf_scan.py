@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from tests import gguf_rope
+
 Array = NDArray[np.float32]
 Config = Mapping[str, object]
 TOP = {"backbone.embeddings": "token_embd", "backbone.norm_f": "output_norm"}
@@ -124,7 +126,9 @@ def _delta_fields(config: Config) -> dict[str, object]:
     }
     if drafts:
         found |= {"nextn_predict_layers": drafts, "block_count": len(types) + drafts}
-    sections = {"rope.dimension_sections": [11, 11, 10, 0]}
+    own = gguf_rope.table(config).get("mrope_section", [11, 11, 10])
+    assert isinstance(own, list)
+    sections = {"rope.dimension_sections": [*own, 0]}
     return found | (sections if config["model_type"] != "qwen3_next" else {})
 
 

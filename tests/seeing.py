@@ -18,6 +18,7 @@ from kvasir.exec.reference import ReferenceExecutor, load_weights
 from kvasir.ir.bundle import Bundle
 from kvasir.ir.pool import with_pool
 from kvasir.models import build_program, ignorable
+from kvasir.models.family import PixtralTowerSpec
 from kvasir.models.loaded import LoadedModel, load_model
 from kvasir.models.tower_programs import build_tower
 from kvasir.weights.bind import Binding, bind
@@ -37,7 +38,7 @@ class Seeing:
         assert own is not None
         raw, tower = build_program(model.config, max_positions=128), build_tower(own)
         binding = bind(raw, model.source, ignorable(model.config))
-        more = bind(tower, model.source, lambda tensor: not own.has(tensor))
+        more = bind(tower, model.eyes or model.source, lambda tensor: not own.has(tensor))
         binding = replace(binding, weights={**binding.weights, **more.weights})
         formats = binding.formats()
         program = lower_passes(raw, dtype=dtype, formats=formats, kv_dtype=kv_dtype)
@@ -58,7 +59,9 @@ class Seeing:
         if tile.size:
             return media_at(start, tile.n_tokens, rng.randbytes(tile.n_bytes))
         n, columns = rng.choice([(4, 2), (6, 3), (6, 2), (3, 1), (10, 5)])
-        return media_at(start, n, rng.randbytes(CHANNELS * n * tile.unit**2), columns)
+        breaks = int(isinstance(self.model.tower.spec, PixtralTowerSpec))
+        pixels = rng.randbytes(CHANNELS * n * tile.unit**2)
+        return media_at(start, n + breaks * (n // columns), pixels, columns, breaks)
 
     def with_images(
         self, request: EngineRequest, places: Sequence[int], seeds: Sequence[int], token: int

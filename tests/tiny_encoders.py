@@ -101,6 +101,44 @@ def modern_bert(**overrides: object) -> TinyModel:
     return _model(config | overrides, shapes)
 
 
+def jina_v3(**overrides: object) -> TinyModel:
+    """Rope, biases everywhere; q, k and v in one tensor."""
+    shapes = _table("word", VOCAB) | _table("token_type", 1) | _norm("emb_ln")
+    shapes |= _linear("pooler.dense", HIDDEN, HIDDEN)
+    for layer in range(LAYERS):
+        part = f"encoder.layers.{layer}"
+        shapes |= _linear(f"{part}.mixer.Wqkv", 3 * HIDDEN, HIDDEN)
+        shapes |= _linear(f"{part}.mixer.out_proj", HIDDEN, HIDDEN)
+        shapes |= _linear(f"{part}.mlp.fc1", INNER, HIDDEN)
+        shapes |= _linear(f"{part}.mlp.fc2", HIDDEN, INNER)
+        shapes |= _norm(f"{part}.norm1") | _norm(f"{part}.norm2")
+    return _model({**_jina(), **overrides}, shapes)
+
+
+def jina_v3_saved(**overrides: object) -> TinyModel:
+    """As transformers saves it."""
+    shapes = _table("word", VOCAB) | _table("token_type", 1) | _norm("embeddings.LayerNorm")
+    for layer in range(LAYERS):
+        part = f"layers.{layer}"
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            shapes |= _linear(f"{part}.self_attn.{name}", HIDDEN, HIDDEN)
+        shapes |= _linear(f"{part}.mlp.fc1", INNER, HIDDEN)
+        shapes |= _linear(f"{part}.mlp.fc2", HIDDEN, INNER)
+        shapes |= _norm(f"{part}.post_attention_layernorm") | _norm(f"{part}.post_mlp_layernorm")
+    return _model({**_jina(), **overrides}, shapes)
+
+
+def _jina() -> dict[str, object]:
+    return {
+        **_BASE,
+        "architectures": ["JinaEmbeddingsV3Model"],
+        "model_type": "jina_embeddings_v3",
+        "hidden_act": "gelu",
+        "rope_theta": 300.0,
+        "type_vocab_size": 1,
+    }
+
+
 def gemma_embedding(**overrides: object) -> TinyModel:
     """Gemma 3 that sees both sides; its tensors lack the name of the model with a head."""
     own: dict[str, object] = {"architectures": ["Gemma3TextModel"], "sliding_window": 8}

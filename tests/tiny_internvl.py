@@ -11,7 +11,7 @@ from tests import tiny
 from tests.tiny import Array, TinyModel, uniform
 from tests.tiny_vision import gain
 
-TILE, PATCH, FOLD = 32, 8, 2
+TILE, PATCH, FOLD, DEPTH = 32, 8, 2, 2
 N_TOKENS = (TILE // PATCH // FOLD) ** 2
 """That stand for a tile."""
 MOST = 4
@@ -65,7 +65,7 @@ def _seeing(text: TinyModel, hidden: int, bias: bool, rms: bool = False) -> Tiny
         "model_type": "internvl_vision",
         "hidden_size": hidden,
         "intermediate_size": 40,
-        "num_hidden_layers": 2,
+        "num_hidden_layers": DEPTH,
         "num_attention_heads": 2,
         "attention_bias": bias,
         "image_size": [TILE, TILE],
@@ -99,7 +99,7 @@ def _tower(hidden: int, bias: bool, rms: bool) -> dict[str, Array]:
         f"{base}embeddings.position_embeddings": uniform("internvl/at", (1, n, hidden), 1.0),
     }
     bare = set()
-    for layer in range(2):
+    for layer in range(DEPTH):
         part = f"{base}encoder.layer.{layer}"
         heads = [f"{part}.attention.{x}_proj" for x in "qkv"]
         bare |= set() if bias else {*heads}

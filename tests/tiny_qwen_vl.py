@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from tests import tiny, tiny_scan
 from tests.tiny import Array, TinyModel, uniform
@@ -219,3 +220,94 @@ def _older_tower() -> dict[str, Array]:
     patch = (HIDDEN, 3, FRAMES, PATCH, PATCH)
     key = "visual.patch_embed.proj.weight"
     return tensors | {key: uniform(key, patch, 2.0 * float((3.0 / _inputs(patch)) ** 0.5))}
+
+
+OLDEST_HIDDEN, OLDEST_DEPTH = 48, 2
+OLDEST_VISION: Mapping[str, object] = {
+    "model_type": "qwen2_vl",
+    "depth": OLDEST_DEPTH,
+    "embed_dim": OLDEST_HIDDEN,
+    "hidden_size": 64,
+    "hidden_act": "quick_gelu",
+    "mlp_ratio": 2,
+    "num_heads": 4,
+    "in_channels": 3,
+    "patch_size": PATCH,
+    "spatial_merge_size": FOLD,
+    "temporal_patch_size": FRAMES,
+}
+"""Narrower than the language model; heads of 12 numbers are padded."""
+
+
+def qwen2_vl(**text_config: object) -> TinyModel:
+    """Layer norms, an MLP without a gate, no windows."""
+    later = qwen2_5_vl(**text_config)
+    kind = {"architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl"}
+    vision = {**OLDEST_VISION, "depth": OLDEST_DEPTH}
+    config = {**later.config, **kind, "vision_config": vision}
+    own = {k: v for k, v in later.tensors.items() if not k.startswith("visual.")}
+    return TinyModel("tiny-qwen2-vl", config, {**own, **_oldest_tower()})
+
+
+def _oldest_tower() -> dict[str, Array]:
+    hidden, merged = OLDEST_HIDDEN, OLDEST_HIDDEN * FOLD**2
+    shapes: dict[str, tuple[int, ...]] = {
+        "merger.mlp.0": (merged, merged),
+        "merger.mlp.2": (64, merged),
+    }
+    norms = ["merger.ln_q"]
+    for layer in range(OLDEST_DEPTH):
+        part = f"blocks.{layer}"
+        shapes |= {f"{part}.attn.qkv": (3 * hidden, hidden), f"{part}.attn.proj": (hidden, hidden)}
+        shapes |= {f"{part}.mlp.fc1": (2 * hidden, hidden), f"{part}.mlp.fc2": (hidden, 2 * hidden)}
+        norms += [f"{part}.norm1", f"{part}.norm2"]
+    tensors: dict[str, Array] = {}
+    for name, shape in shapes.items():
+        key, gain = f"visual.{name}", 2.0 * float((3.0 / _inputs(shape)) ** 0.5)
+        tensors[f"{key}.weight"] = uniform(f"oldest/{key}", shape, gain)
+        tensors[f"{key}.bias"] = uniform(f"oldest/{key}/bias", shape[:1], 0.3)
+    for name in norms:
+        key = f"visual.{name}"
+        tensors[f"{key}.weight"] = uniform(f"oldest/{key}", (hidden,), 0.3, 1.0)
+        tensors[f"{key}.bias"] = uniform(f"oldest/{key}/bias", (hidden,), 0.3)
+    patch = (hidden, 3, FRAMES, PATCH, PATCH)
+    key, gain = "visual.patch_embed.proj.weight", 2.0 * float((3.0 / _inputs(patch)) ** 0.5)
+    return tensors | {key: uniform(f"oldest/{key}", patch, gain)}
+
+
+EXPERTS, EXPERT_INNER = 4, 48
+
+
+def qwen3_vl_moe(**text_config: object) -> TinyModel:
+    """Experts that lie input by output."""
+    sizes: dict[str, object] = {
+        "num_hidden_layers": 3,
+        "num_experts": EXPERTS,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": EXPERT_INNER,
+        "norm_topk_prob": True,
+    }
+    dense = qwen3_vl(VISION, **(sizes | text_config))
+    text = cast(Mapping[str, object], dense.config["text_config"])
+    kind = {"architectures": ["Qwen3VLMoeForConditionalGeneration"], "model_type": "qwen3_vl_moe"}
+    config = {
+        **dense.config,
+        **kind,
+        "text_config": {**text, "model_type": "qwen3_vl_moe_text"},
+        "vision_config": {**VISION, "model_type": "qwen3_vl_moe"},
+    }
+    own = {k: v for k, v in dense.tensors.items() if ".layers." not in k or ".mlp." not in k}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer in range(3):
+        part = f"model.language_model.layers.{layer}.mlp"
+        shapes[f"{part}.gate.weight"] = (EXPERTS, HIDDEN)
+        shapes[f"{part}.experts.gate_up_proj"] = (EXPERTS, HIDDEN, 2 * EXPERT_INNER)
+        shapes[f"{part}.experts.down_proj"] = (EXPERTS, EXPERT_INNER, HIDDEN)
+    made = {name: _expert(name, shape) for name, shape in shapes.items()}
+    return TinyModel("tiny-qwen3-vl-moe", config, {**own, **made})
+
+
+def _expert(key: str, shape: tuple[int, ...]) -> Array:
+    """Routers far apart: rounding seldom changes the choice."""
+    n_in, gain = (shape[1], 1.0) if len(shape) == 3 else (shape[-1], 4.0)
+    return uniform(f"qwen3-vl-moe/{key}", shape, gain * (3.0 / n_in) ** 0.5)

@@ -18,12 +18,14 @@ from tests import (
     tiny_layer_norms,
     tiny_llama4,
     tiny_moe,
+    tiny_pixtral,
     tiny_qwen_vl,
     tiny_rope,
     tiny_scan,
     tiny_state,
     tiny_vision,
 )
+from tests.gguf_mmproj import text_of
 from tests.tiny import TinyModel
 
 _TYPES = ["full_attention", "full_attention", "sliding_attention"]
@@ -142,8 +144,10 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
         time_step_limit=[0.1, 0.6],
     ),
     "smolvlm": lambda: tiny_vision.smolvlm(attention_bias=True, mlp_bias=True),
+    "qwen2_vl": lambda: tiny_qwen_vl.qwen2_vl(layer_types=_TYPES, **_WINDOWS),
     "qwen2_5_vl": lambda: tiny_qwen_vl.qwen2_5_vl(layer_types=_TYPES, **_WINDOWS),
     "qwen3_vl": lambda: tiny_qwen_vl.qwen3_vl(attention_bias=True),
+    "qwen3_vl_moe": lambda: tiny_qwen_vl.qwen3_vl_moe(attention_bias=True),
     "qwen3_5_vl": lambda: tiny_qwen_vl.qwen3_5_vl(**_DELTA, rope_scaling=_SECTIONS),
     "qwen3_5_moe_vl": lambda: tiny_qwen_vl.qwen3_5_moe_vl(**_DELTA, rope_scaling=_SECTIONS),
     "internvl_qwen2": lambda: tiny_internvl.internvl(
@@ -152,12 +156,17 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "internvl_qwen3": lambda: tiny_internvl.internvl_qwen3(
         attention_bias=True, layer_types=_TYPES, **_WINDOWS
     ),
+    "pixtral": lambda: tiny_pixtral.pixtral(sliding_window=8),
+    "mistral3": lambda: tiny_pixtral.mistral3(sliding_window=8),
+    "mistral3_ministral3": tiny_pixtral.mistral3_ministral3,
     "gemma3_vision": lambda: tiny_gemma_vision.gemma3_vision(
         attention_bias=True, sliding_window_pattern=3, final_logit_softcapping=5.0
     ),
     "bert": tiny_encoders.bert,
     "nomic_bert": tiny_encoders.nomic_bert,
     "roberta": tiny_encoders.roberta,
+    "jina_v3": tiny_encoders.jina_v3,
+    "jina_v3_saved": tiny_encoders.jina_v3_saved,
     "modern_bert": lambda: tiny_encoders.modern_bert(
         attention_bias=True, layer_types=["full_attention", *2 * ["sliding_attention"]]
     ),
@@ -173,6 +182,9 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "qwen3": lambda: tiny.qwen3(attention_bias=True),
     "qwen3_moe": lambda: tiny_kin.qwen3_moe(attention_bias=True),
     "qwen2_moe": tiny_moe.qwen2_moe,
+    "qwen2_5_vl": lambda: text_of(tiny_qwen_vl.qwen2_5_vl()),
+    "qwen3_vl": lambda: text_of(tiny_qwen_vl.qwen3_vl(attention_bias=True)),
+    "qwen3_vl_moe": lambda: text_of(tiny_qwen_vl.qwen3_vl_moe(attention_bias=True)),
     "ernie4_5_moe": tiny_moe.ernie45_moe,
     "gpt_oss": tiny_moe.gpt_oss,
     "lfm2_moe": tiny_state.lfm2_moe,

@@ -84,7 +84,7 @@ def measure_events(options: EngineOptions, settings: EventsSettings) -> dict[str
     Microseconds are of CPU, all threads, for each event that a client got. Raises KvasirError when
     a request or the server fails.
     """
-    loaded = load_model(options.model)
+    loaded = load_model(options.model, options.mmproj)
     words = flags(options)
     found: dict[str, list[float]] = {name: [] for name in DIALECTS}
     plain: list[float] = []

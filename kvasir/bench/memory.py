@@ -32,7 +32,7 @@ def measure_memory(options: EngineOptions) -> dict[str, Any]:
     their weights in it too. No ceilings: nothing is timed.
     Raises KvasirError when a process fails.
     """
-    loaded = load_model(options.model)
+    loaded = load_model(options.model, options.mmproj)
     model = str(loaded.source.path)
     words = [*flags(options), "--kv-memory", str(KV_BYTES), "--max-model-len", str(MODEL_LEN)]
     files = weight_files(loaded.source.path)

@@ -47,7 +47,7 @@ def measure_soak(options: EngineOptions, n_requests: int) -> dict[str, Any]:
     processes, by least squares over the last three quarters; ``n_files`` and ``n_threads`` the
     least and most that were open then. Raises KvasirError when a request fails.
     """
-    loaded = load_model(options.model)
+    loaded = load_model(options.model, options.mmproj)
     words = flags(options)
     with Meter() as meter, running_server(str(loaded.source.path), words) as server:
         server.first_token()

@@ -40,7 +40,7 @@ def measure_start(options: EngineOptions, repeat: int) -> dict[str, Any]:
     output of ``kvasir run``, as a streamed token of ``kvasir serve`` for a client that connects
     as soon as it can. Raises KvasirError with the words of a process that fails.
     """
-    source = load_model(options.model).source
+    source = load_model(options.model, options.mmproj).source
     engine = {"model": source.name, "weights_hash": source.content_hash, "options": flags(options)}
     ways = {"run": run_once, "serve": serve_once}
     results = {

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from kvasir.cli.speaking import LastAnswer
+from kvasir.config.pixels import PixelBounds
 from kvasir.core.errors import ModelError, RequestError
 from kvasir.core.messages import EngineStats
 from kvasir.core.request import EngineRequest
@@ -29,12 +30,19 @@ Message = dict[str, Any]
 class LocalModel:
     """The text side of an engine process, which it owns. Not for use by several threads."""
 
-    def __init__(self, model: str, client: SyncClient) -> None:
-        """Raises ModelError here or in the engine process, and ConfigError there."""
-        source = open_model(model)
+    def __init__(
+        self,
+        model: str,
+        client: SyncClient,
+        bounds: PixelBounds | None = None,
+        mmproj: str | None = None,
+    ) -> None:
+        """``bounds``: of images; ``mmproj``: as in ``open_model``. Raises ModelError and
+        ConfigError, here or in the engine process."""
+        source = open_model(model, mmproj)
         self.name = source.name
         self._tokenizer = load_tokenizer(source)
-        self._eye = Eye(sight_of(source, self._tokenizer))
+        self._eye = Eye(sight_of(source, self._tokenizer, bounds))
         self._template = ChatTemplate(source, self._tokenizer, self._eye.spelling)
         source.release()
         self._client = client

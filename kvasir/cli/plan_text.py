@@ -19,7 +19,7 @@ split over machines: more memory than this one has needs a larger one.
 
 def memory_text(options: EngineOptions) -> str:
     """A table: the options as they are, then each remedy with the same KV bytes."""
-    facts = model_facts(load_model(options.model))
+    facts = model_facts(load_model(options.model, options.mmproj))
     backend = backend_of(options.executor)
     _, draft = open_draft(options, backend)
     return advice_text(advise(options, facts, backend.probe(), backend.settings, draft))

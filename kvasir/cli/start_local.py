@@ -13,6 +13,7 @@ from kvasir.cli.speaking import Speaker
 from kvasir.cli.waiting import waiting
 from kvasir.config.controls import one_line
 from kvasir.config.options import EngineOptions
+from kvasir.config.pixels import pixel_bounds
 from kvasir.serve.settle import hurry
 from kvasir.serve.spawn import spawn_engine
 from kvasir.serve.sync_client import SyncClient
@@ -35,8 +36,9 @@ def start_local(options: EngineOptions) -> Local:
         # Imported now: the engine process is loading.
         from kvasir.cli.local import LocalModel
 
+        bounds = pixel_bounds(options.mm_processor_kwargs)
         with waiting(f"loading {one_line(Path(model).name)}"):
-            return LocalModel(model, client)
+            return LocalModel(model, client, bounds, options.mmproj)
     except BaseException:
         client.kill()
         raise

@@ -235,6 +235,19 @@ class EngineOptions:
         "flag",
         "Tokens that a grammar forces are told at once and computed together; off: one in a step.",
     )
+    mmproj: str | None = option(
+        None,
+        "text",
+        "GGUF file of a tower of images for a model in a GGUF file; none: no tower. Default: the "
+        "one mmproj file beside the model that fits it.",
+        aliases=("-mm",),
+    )
+    mm_processor_kwargs: str | None = option(
+        None,
+        "text",
+        "Pixels of images that a model reads near their own size, as JSON with max_pixels and "
+        "min_pixels; larger and smaller ones are brought to these. Default: as its files say.",
+    )
     speculative_config: str | None = option(
         None,
         "text",

@@ -15,6 +15,7 @@ from kvasir.config.hardware import Hardware
 from kvasir.config.kvbudget import kv_budget, warnings_of
 from kvasir.config.kvgroups import GroupBytes, KVDivision, best_stride, divide_layers
 from kvasir.config.options import EngineOptions, check
+from kvasir.config.pixels import pixel_bounds
 from kvasir.config.resolved import (
     DType,
     EngineConfig,
@@ -61,6 +62,8 @@ def resolve(
     """
     both = model if draft is None else beside(model, draft, hardware.free_memory)
     planner = _Planner(_checked(options, model), both, hardware)
+    if pixel_bounds(options.mm_processor_kwargs):
+        planner.reasons["mm_processor_kwargs"] = f"{options.mm_processor_kwargs}: as asked"
     n_seqs = planner.given("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
     n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)
     n_tokens = planner.beside_spans(n_tokens, n_seqs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import ceil, isqrt
@@ -29,6 +30,8 @@ class Media(msgspec.Struct, frozen=True, weakref=True):
     """BLAKE2b-256 of ``pixels``, and of ``columns`` where they are said."""
     columns: int = 0
     """Tokens side by side; 0: as many as below each other."""
+    breaks: int = 0
+    """Tokens behind each line that stand for nothing of it."""
 
     @property
     def end(self) -> int:
@@ -36,16 +39,35 @@ class Media(msgspec.Struct, frozen=True, weakref=True):
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Tokens below each other and side by side."""
+        """Rows below each other and side by side."""
         columns = self.columns or isqrt(self.n_tokens)
-        return self.n_tokens // columns, columns
+        return self.n_tokens // (columns + self.breaks), columns
+
+    @property
+    def n_rows(self) -> int:
+        """Of its tokens those that stand for a row of a tower."""
+        lines, columns = self.grid
+        return lines * columns
+
+    def runs(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Of its tokens [begin, end) those that stand for rows, line by line where something is
+        between them: the first token, its row, and how many follow one another."""
+        if not self.breaks:
+            yield begin, begin, end - begin
+            return
+        _, columns = self.grid
+        step = columns + self.breaks
+        for line in range(begin // step, ceil(end / step)):
+            first, last = max(begin, line * step), min(end, line * step + columns)
+            if first < last:
+                yield first, first - line * self.breaks, last - first
 
 
-def media_at(start: int, n_tokens: int, pixels: bytes, columns: int = 0) -> Media:
+def media_at(start: int, n_tokens: int, pixels: bytes, columns: int = 0, breaks: int = 0) -> Media:
     hashed = blake2b(pixels, digest_size=DIGEST_BYTES, person=b"kvasir-tile")
     if columns:
         hashed.update(columns.to_bytes(4, "little"))
-    return Media(start, n_tokens, pixels, hashed.digest(), columns)
+    return Media(start, n_tokens, pixels, hashed.digest(), columns, breaks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +133,14 @@ class TileSpec:
 
     def fits(self, media: Media) -> bool:
         """Whether a tower of such tiles can read it."""
-        if not 0 < media.n_tokens <= self.n_tokens or media.columns < 0:
+        if media.n_tokens <= 0 or min(media.columns, media.breaks) < 0:
             return False
         lines, columns = media.grid
         is_square = not self.size or lines == columns == self.size // self.unit
         n_bytes = CHANNELS * lines * columns * self.unit**2
-        return is_square and lines * columns == media.n_tokens and len(media.pixels) == n_bytes
+        is_whole = lines * (columns + media.breaks) == media.n_tokens
+        fits = is_square and is_whole and 0 < media.n_rows <= self.n_tokens
+        return fits and len(media.pixels) == n_bytes
 
     @property
     def wanted(self) -> str:
@@ -170,4 +194,15 @@ class Resizing(msgspec.Struct, frozen=True, tag="resizing"):
     """Pillow's number of the filter."""
 
 
-Preparing = Slicing | Resizing
+class Bounding(msgspec.Struct, frozen=True, tag="bounding"):
+    """How a model brings an image, whole, to a size near its own (Pixtral)."""
+
+    unit: int
+    """Pixels of a side of a token: both sides become multiples of it, never less than they are."""
+    longest: int
+    """Pixels of a side: larger images are brought to it before."""
+    resample: int
+    """Pillow's number of the filter."""
+
+
+Preparing = Slicing | Resizing | Bounding

@@ -86,7 +86,7 @@ def build_engine(
     without. Raises ModelError and ConfigError.
     """
     backend = backend_of(options.executor)
-    model = loaded or backend.open(options.model)
+    model = loaded or backend.open(options.model, options.mmproj)
     draft, draft_facts = open_draft(options, backend)
     config = resolve_options(options, backend.facts(model), max_draft_tokens, draft_facts)
     built = backend.build(model, config, Wishes(hashes, act_block), draft)

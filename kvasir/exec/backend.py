@@ -61,7 +61,7 @@ class Backend(Protocol):
         """The machine that it computes on, and its free memory."""
         ...
 
-    def open(self, path: str | None) -> LoadedModel | None:
+    def open(self, path: str | None, mmproj: str | None = None) -> LoadedModel | None:
         """Raises ModelError. None when there is nothing to open."""
         ...
 
@@ -118,8 +118,8 @@ class ProgramBackend(msgspec.Struct, frozen=True):
     def probe(self) -> Hardware:
         return self.probed()
 
-    def open(self, path: str | None) -> LoadedModel:
-        return load_model(path)
+    def open(self, path: str | None, mmproj: str | None = None) -> LoadedModel:
+        return load_model(path, mmproj)
 
     def facts(self, model: LoadedModel | None) -> ModelFacts:
         return model_facts(self._some(model))
@@ -154,7 +154,7 @@ class ProgramBackend(msgspec.Struct, frozen=True):
             return bundle, Binding({})
         own = model.tower
         raw = build_tower(own)
-        binding = bind(raw, model.source, lambda tensor: not own.has(tensor))
+        binding = bind(raw, model.eyes or model.source, lambda tensor: not own.has(tensor))
         tower = raw.map(self._lowered(config, binding, act_block, "f32"))
         return replace(bundle, tower=tower), binding
 

@@ -29,7 +29,7 @@ class FakeBackend:
     def probe(self) -> Hardware:
         return probe(())
 
-    def open(self, path: str | None) -> None:
+    def open(self, path: str | None, mmproj: str | None = None) -> None:
         """Whatever the path."""
 
     def facts(self, model: LoadedModel | None) -> ModelFacts:

@@ -59,7 +59,9 @@ class MediaSlots:
                 begin, end = max(row.start, media.start), min(row.end, media.end)
                 if begin < end:
                     at = before + begin - row.start
-                    yield MediaRun(at, media, begin - media.start, end - begin)
+                    own = begin - media.start
+                    for token, first, n in media.runs(own, end - media.start):
+                        yield MediaRun(at + token - own, media, first, n)
             if seen and row.start >= seen[-1].end:
                 del self._slots[row.slot]  # what is drawn again is no token before the newest row
             before += len(row.tokens)

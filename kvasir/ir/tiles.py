@@ -96,10 +96,10 @@ def encoder_inputs(tower: Tower, media: Media) -> Mapping[str, NDArray[Any]]:
 
 
 def windows(media: Media, side: int) -> tuple[Ints, Ints]:
-    """The tokens of an image, window by window of ``side`` x ``side`` from the upper left, line by
+    """The rows of an image, window by window of ``side`` x ``side`` from the upper left, line by
     line, and how many each has; 0: all are in one."""
     lines, columns = media.grid
-    places = np.arange(media.n_tokens, dtype=np.int32).reshape(lines, columns)
+    places = np.arange(media.n_rows, dtype=np.int32).reshape(lines, columns)
     side = side or max(lines, columns)
     parts = [
         places[line : line + side, column : column + side].reshape(-1)

@@ -19,6 +19,7 @@ from kvasir.weights.source import ModelSource
 _WRITES = ("ForCausalLM", "LMHeadModel")
 _HEADLESS = ("ForSequenceClassification", "Model")
 """Ends of names of architectures: a model with an LM head, with one for labels, or with none."""
+_HEAD = "lm_head.weight"
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 _OF_FOLDERS = """
@@ -63,7 +64,7 @@ def _of_folder(source: ModelSource) -> Chosen:
         raise _refusal(source, f"{where}: architecture {name!r}", name, list(known))
     family = _fitting(_of_kind(found, keys), source)
     if family.text_key and not (family.text_alone and keys.raw(family.text_key) is None):
-        keys = _of_text(keys, family)
+        keys = _of_text(keys, family, source)
     keys = keys.flattened(family.nested)
     is_whole = name.endswith(_WRITES) or name in family.architectures
     headless = not (family.block.both_ways or is_whole)
@@ -77,14 +78,17 @@ def _of_kind(found: list[Family], keys: Keys) -> list[Family]:
     return [x for x in found if kind in (x.harmless.get("model_type") or (kind,))] or found
 
 
-def _of_text(keys: Keys, family: Family) -> Keys:
-    """The fields of the language model; whether its head is tied stands beside them."""
+def _of_text(keys: Keys, family: Family, source: ModelSource) -> Keys:
+    """The fields of the language model; whether its head is tied stands beside them. One that says
+    nothing of it has its own head where there is one."""
     table, tied = keys.table(family.text_key), "tie_word_embeddings"
     if table is None and family.text_beside:
         return keys
     if table is None:
         raise keys.error(family.text_key, None, "the language model's fields")
-    return table.with_field(tied, keys.flag(tied, family.fields["tied"].default is True))
+    has_head = any(name.endswith(_HEAD) for name in source.tensors)
+    default = family.fields["tied"].default is True and not has_head
+    return table.with_field(tied, keys.flag(tied, default))
 
 
 def _has(family: Family, name: str) -> bool:

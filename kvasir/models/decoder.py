@@ -11,7 +11,14 @@ from kvasir.ir.ops.state import conv_size
 from kvasir.ir.program import Attr, KVSpec, Program, state_spec
 from kvasir.models.latent_attention import latent_attention
 from kvasir.models.linear_scan import linear_scan
-from kvasir.models.parts import layer_embeddings, record_linear, record_norm, record_scale
+from kvasir.models.parts import (
+    layer_embeddings,
+    quick_rows,
+    record_act,
+    record_linear,
+    record_norm,
+    record_scale,
+)
 from kvasir.models.record_rope import OF_QUERIES, record_ropes, turned_by
 from kvasir.models.spec import ROPE, ExpertConfig, LayerSpec, ModelConfig
 from kvasir.models.tensors import weight_of
@@ -291,9 +298,9 @@ class _Block:
     def _inner_mlp(self, x: str, inner: int, prefix: str = "") -> str:
         block, hidden = self.config.block, self._value(f"{prefix}hidden")
         names = ("gate", "up") if block.gated else ("up",)
+        x = quick_rows(self.builder, x, block.act, self._value(f"{prefix}rows"))
         parts = tuple(self._linear(x, f"{prefix}{y}", inner, block.mlp_bias) for y in names)
-        kind = "gated_act" if block.gated else "act"
-        h = self.builder.op(kind, parts, hidden, act=block.act)
+        h = record_act(self.builder, parts, block.act, hidden)
         return self._linear(h, f"{prefix}down", self.config.hidden_size, block.mlp_bias)
 
     def _mixture(self, experts: ExpertConfig, x: str) -> str:

@@ -163,18 +163,47 @@ class TowerSpec(msgspec.Struct, frozen=True, kw_only=True):
 class QwenTowerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What distinguishes the tower of a family of Qwen (``models.qwen_tower``)."""
 
-    prefixes: tuple[str, ...]
+    encoders: tuple[str, ...]
     """Begin names of tensors, as one file or another spells them."""
+    mergers: tuple[str, ...] = ()
+    """The same, in the same order, of what makes its rows those of the language model, where that
+    is not a part of it."""
     names: Mapping[str, str]
     """Of its weights, behind that: of the whole, of a layer, of a merger; {} is a number."""
     sizes: Mapping[str, int]
     """In a ``vision_config`` that does not say them."""
+    keys: Mapping[str, str] = MappingProxyType({})
+    """What ``vision_config`` calls them, where that is another name."""
     block: BlockSpec
     patch_bias: bool = True
+    of_gguf: bool = False
+    """The kernel of a patch is a tensor for each frame, and mergers of early rows have the numbers
+    of their layers."""
     taps: tuple[int, ...] = ()
     """Layers whose rows are merged beside the last ones, in a file that does not say it."""
     full: tuple[int, ...] = ()
     """Layers that see the whole image, in a file that does not say it, where others see windows."""
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """Begin names of tensors."""
+        return self.encoders + self.mergers
+
+
+class PixtralTowerSpec(QwenTowerSpec, frozen=True, kw_only=True):
+    """The same of Pixtral and Mistral 3 (``models.pixtral_tower``): lines turn by every other
+    frequency of a head, columns by those between; behind each line of an image is a token."""
+
+    image: tuple[str, ...]
+    """What config.json calls the token that stands for a row."""
+    fold: tuple[str, int]
+    """Patches of a side of a row: what config.json calls it, and where it says none."""
+    merger_bias: bool
+    """Of the merger's matrices, in a file that does not say it."""
+    above: Mapping[str, tuple[object, object]]
+    """Of config.json, what runs, and what holds in a file that does not say it."""
+    permuted: bool = False
+    """Rows of queries and keys are reordered, as in GGUF files of llama."""
 
 
 class Family(msgspec.Struct, frozen=True):

@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 
 import msgspec
+from msgspec.structs import replace
 
 from kvasir.config.resolved import ModelFacts
 from kvasir.core.errors import ModelError, printable
 from kvasir.formats.types import FORMATS
-from kvasir.models.keys import listed
+from kvasir.models.keys import Keys, listed
+from kvasir.models.mmproj import eyes_of
+from kvasir.models.qwen_tower import QwenTower
 from kvasir.models.read import config_from
-from kvasir.models.spec import ModelConfig
+from kvasir.models.read_rope import gguf_axes
+from kvasir.models.spec import ROPE, ModelConfig
 from kvasir.models.tensors import ignorable
-from kvasir.models.tower import AnyTower, read_tower
+from kvasir.models.tower import AnyTower, read_tower, seeing_family
 from kvasir.models.vectors import vector_facts
 from kvasir.weights.default import default_model
 from kvasir.weights.source import ModelSource, open_model
@@ -28,19 +32,42 @@ class LoadedModel(msgspec.Struct, frozen=True):
     config: ModelConfig
     tower: AnyTower | None = None
     """Of a model that sees images."""
+    eyes: ModelSource | None = None
+    """What the tower is read of: ``source``, or a file beside it."""
 
 
-def load_model(path: str | None) -> LoadedModel:
-    """Opens a GGUF file or Hugging Face folder, the default model without ``path``. Raises
-    ModelError."""
-    source = open_model(path if path is not None else default_model())
+def load_model(path: str | None, mmproj: str | None = None) -> LoadedModel:
+    """Opens a GGUF file, with its tower (``mmproj``, as in ``open_model``), or a Hugging Face
+    folder; the default model without ``path``. Raises ModelError."""
+    source = open_model(path if path is not None else default_model(), mmproj)
     config = config_from(source)
     if config.unread:
         path, fields = printable(str(source.path)), listed(config.unread)
         _log.warning("%s: config.json: nothing reads %s", path, fields)
-    tower = read_tower(source, config.hidden_size) if config.sees else None
+    eyes = eyes_of(source) if config.sees or source.kind == "gguf" else None
+    tower = None if eyes is None else read_tower(eyes, config.hidden_size)
+    if eyes is not None and tower is not None and source.kind == "gguf":
+        config = _seeing(config, source, eyes, tower)
     _check_windows(source, config, tower)
-    return LoadedModel(source, config, tower)
+    return LoadedModel(source, config, tower, eyes)
+
+
+def _seeing(
+    config: ModelConfig, source: ModelSource, eyes: ModelSource, tower: AnyTower
+) -> ModelConfig:
+    """Of a GGUF file, whose tower is beside it. Raises ModelError."""
+    family = seeing_family(eyes)
+    assert family is not None
+    deep = len(tower.taps) if isinstance(tower, QwenTower) else 0
+    block = replace(config.block, spans=family.block.spans)
+    rope, arch = config.ropes.get(ROPE), source.config.get("general.architecture")
+    if family.rope_axes is None or rope is None or rope.axes is not None:
+        return replace(config, sees=True, block=block, deep_layers=deep)
+    keys = Keys(source.config, str(source.path), f"{arch}.")
+    n_pairs = (rope.rotary_dim or config.layers[0].head_dim) // 2
+    axes = gguf_axes(family.rope_axes, keys, n_pairs)
+    ropes = {**config.ropes, ROPE: replace(rope, axes=axes)}
+    return replace(config, sees=True, block=block, deep_layers=deep, ropes=ropes)
 
 
 def _check_windows(source: ModelSource, config: ModelConfig, tower: AnyTower | None) -> None:
@@ -58,6 +85,8 @@ def model_facts(model: LoadedModel) -> ModelFacts:
     config, table, tower = model.config, model.source.tensors, model.tower
     may_skip = ignorable(config)
     tensors = [table[x] for x in table if not may_skip(x) or (tower and tower.has(x))]
+    if model.eyes is not None and tower is not None and model.eyes is not model.source:
+        tensors += [x for x in model.eyes.tensors.listing() if tower.has(x.name)]
     formats = {info.format for info in tensors if len(info.shape) > 1}
     if not formats:
         raise ModelError(

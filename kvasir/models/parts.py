@@ -8,6 +8,10 @@ from collections.abc import Mapping
 from kvasir.ir.builder import Builder
 from kvasir.models.spec import ModelConfig
 
+QUICK_GELU = "quick_gelu"
+"""An activation of MLPs without a gate, of several ops."""
+QUICK = 1.702
+
 
 def record_norm(
     builder: Builder, config: ModelConfig, x: str, weight: str, out: str, eps: float = 0.0
@@ -54,6 +58,21 @@ def record_scale(builder: Builder, x: str, factor: float, out: str) -> str:
     if factor == 1.0:
         return x
     return builder.op("scale", (x,), out, factor=factor, softcap=0.0)
+
+
+def record_act(builder: Builder, parts: tuple[str, ...], act: str, out: str) -> str:
+    """``out``: the activation of one of ``parts``, or of the first times the second. Of quick GELU
+    the part is ``QUICK`` times what it is of, as ``quick_rows`` has it."""
+    if act != QUICK_GELU:
+        return builder.op("gated_act" if len(parts) > 1 else "act", parts, out, act=act)
+    x = builder.op("act", parts, f"{out}.silu", act="silu")
+    return record_scale(builder, x, 1 / QUICK, out)
+
+
+def quick_rows(builder: Builder, x: str, act: str, out: str) -> str:
+    """What the linear in front of quick GELU reads, whose bias is ``QUICK`` times the model's: that
+    GELU (Hendrycks & Gimpel 2016), x sigmoid(1.702 x), is the silu of 1.702 x over 1.702."""
+    return record_scale(builder, x, QUICK, out) if act == QUICK_GELU else x
 
 
 def layer_embeddings(builder: Builder, config: ModelConfig, tokens: str, x: str) -> str:

@@ -1,5 +1,5 @@
-"""The programs of a tower of Qwen: rope over lines and columns, rows between those of a table of
-positions, layers that see windows in turns with others, and a merger of neighbours."""
+"""The programs of a tower of Qwen or Pixtral: rope over lines and columns, rows between those of a
+table of positions, layers that see windows in turns with others, and a merger of neighbours."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from kvasir.ir.builder import Builder
 from kvasir.ir.bundle import CORNERS, PATCHES, SHARES, Tower, deep_patches
 from kvasir.ir.program import FloatArray, Program, Transform, Weight
 from kvasir.models.decoder import record_blocks
-from kvasir.models.parts import record_linear, record_norm
-from kvasir.models.qwen_tower import THETA, QwenTower
+from kvasir.models.family import PixtralTowerSpec
+from kvasir.models.parts import QUICK, QUICK_GELU, record_linear, record_norm
+from kvasir.models.qwen_tower import QwenTower
 from kvasir.models.record_rope import record_angles
 from kvasir.models.rope import rope_table
 from kvasir.models.spec import ROPE, RopeConfig
@@ -23,7 +24,7 @@ from kvasir.models.spec import ROPE, RopeConfig
 
 def build_qwen_tower(config: QwenTower) -> Tower:
     """The raw programs."""
-    table = _plane_table(config.head_dim, MAX_TOKENS * config.tile.fold)
+    table = _plane_table(config, MAX_TOKENS * config.tile.fold)
     runs = [range(begin, end) for begin, end in pairwise(_turns(config))]
     encoder, *stages = (_Stage(config, table, x, not i).program() for i, x in enumerate(runs))
     return Tower(
@@ -71,13 +72,22 @@ class _Stage:
         x = self._embedded(builder, x) if self.is_first else x
         x = record_blocks(builder, encoder, x, prefix="tower.", after=self._tap, layers=self.layers)
         if self.layers.stop == len(encoder.layers):
-            x = record_norm(builder, encoder, x, "tower.norm", "tower.rows")
+            x = self._rows(builder, x)
         return builder.build((x, *self.tapped))
+
+    def _rows(self, builder: Builder, x: str) -> str:
+        """What the merger reads of the last layer."""
+        if "norm" not in self.config.spec.names:
+            return x
+        encoder, eps = self.config.encoder, self.config.merger_eps
+        return record_norm(builder, encoder, x, "tower.norm", "tower.rows", eps)
 
     def _embedded(self, builder: Builder, patches: str) -> str:
         config, hidden = self.config, self.config.encoder.hidden_size
-        bias = config.spec.patch_bias
+        names, bias = config.spec.names, config.spec.patch_bias
         x = record_linear(builder, patches, "tower.patch", "tower.x.patch", hidden, bias=bias)
+        if "first_norm" in names:
+            x = record_norm(builder, config.encoder, x, "tower.first_norm", "tower.x.norm")
         if not config.side:
             return x
         corners = builder.input(CORNERS, ("T", 4), "i32")
@@ -91,16 +101,22 @@ class _Stage:
         return x
 
 
-def _plane_table(dim: int, rows: int) -> FloatArray:
-    """Of rope whose first pairs turn by lines and whose others by columns, with equal frequencies:
-    cos | sin, f32 [rows, dim]."""
-    cos, sin = np.split(rope_table(RopeConfig(THETA), dim // 2, rows), 2, axis=1)
+def _plane_table(config: QwenTower, rows: int) -> FloatArray:
+    """Of rope whose first pairs turn by lines and whose others by columns, with equal frequencies,
+    or with every other one of a head each: cos | sin, f32 [rows, head_dim]."""
+    rope = RopeConfig(config.encoder.ropes[ROPE].theta)
+    if isinstance(config.spec, PixtralTowerSpec):
+        cos, sin = np.split(rope_table(rope, config.head_dim, rows), 2, axis=1)
+        return np.concatenate([cos[:, ::2], cos[:, 1::2], sin[:, ::2], sin[:, 1::2]], axis=1)
+    cos, sin = np.split(rope_table(rope, config.head_dim // 2, rows), 2, axis=1)
     return np.concatenate([cos, cos, sin, sin], axis=1)
 
 
 def _connector(config: QwenTower) -> Program:
-    builder = Builder("connector", _weight_of(config))
-    columns = config.encoder.hidden_size * config.tile.fold**2
+    builder, names = Builder("connector", _weight_of(config)), config.spec.names
+    hidden, bias = config.encoder.hidden_size, config.merger_bias
+    columns = hidden * config.tile.fold**2
+    inner = config.out_size if isinstance(config.spec, PixtralTowerSpec) else columns
     inputs = {"tower.merger": PATCHES}
     inputs |= {f"tower.deep{i}": deep_patches(i) for i in range(len(config.taps))}
     outs: list[str] = []
@@ -108,18 +124,23 @@ def _connector(config: QwenTower) -> Program:
         x = builder.input(rows, ("T", columns), "f32")
         if rows != PATCHES:
             x = record_norm(builder, config.encoder, x, f"{name}.norm", f"{name}.rows")
-        x = record_linear(builder, x, f"{name}.up", f"{name}.x", columns, bias=True)
+        if "merger.join" in names:
+            x = record_linear(builder, x, f"{name}.join", f"{name}.joined", hidden)
+        x = record_linear(builder, x, f"{name}.up", f"{name}.x", inner, bias)
         x = builder.op("act", (x,), f"{name}.hidden", act="gelu")
         out = f"{name}.media"
-        outs.append(record_linear(builder, x, f"{name}.down", out, config.out_size, bias=True))
+        outs.append(record_linear(builder, x, f"{name}.down", out, config.out_size, bias))
     return builder.build(tuple(outs))
 
 
 def _weight_of(config: QwenTower) -> Callable[[str, tuple[int, ...]], Weight]:
     def weight(name: str, shape: tuple[int, ...]) -> Weight:
         matrix = name.removesuffix(".bias")
-        end = "weight" if matrix == name else "bias"
-        return Weight(name, shape, (f"{_tensor(config, matrix)}.{end}",), _steps(config, name))
+        tensor = f"{_tensor(config, matrix)}.{'weight' if matrix == name else 'bias'}"
+        sources: tuple[str, ...] = (tensor,)
+        if name == "tower.patch" and config.spec.of_gguf:
+            sources = (tensor, *(f"{tensor}.{i}" for i in range(1, config.tile.frames)))
+        return Weight(name, shape, sources, _steps(config, name))
 
     return weight
 
@@ -132,20 +153,37 @@ def _tensor(config: QwenTower, name: str) -> str:
         key, number = part, layer
     elif group.startswith("deep"):
         key, number = f"deep.{rest[0]}", group.removeprefix("deep")
+        number = str(config.taps[int(number)]) if config.spec.of_gguf else number
     else:
         key, number = ".".join([group, *rest]), ""
-    return config.prefix + config.spec.names[key].format(number)
+    is_merger = key.startswith("merger.")
+    is_merger |= key == "norm" and isinstance(config.spec, PixtralTowerSpec)
+    prefix = (is_merger and config.merger_prefix) or config.prefix
+    return prefix + config.spec.names[key].format(number)
 
 
 def _steps(config: QwenTower, name: str) -> tuple[Transform, ...]:
     """From a tensor to the weight."""
+    tile, names = config.tile, config.spec.names
     if name == "tower.patch":
-        return (Transform("cube_rows", (config.tile.frames, config.tile.patch)),)
+        if "temporal_patch_size" not in config.spec.sizes:
+            return (Transform("patch_rows", (tile.patch,)),)
+        step = "frame_rows" if config.spec.of_gguf else "cube_rows"
+        return (Transform(step, (tile.frames, tile.patch)),)
+    if name == "tower.merger.join":
+        return (Transform("places_first", (tile.fold**2,)),)
+    is_inner = name.startswith("tower.layers.") and name.endswith(".up.bias")
+    if is_inner and config.spec.block.act == QUICK_GELU:
+        return (Transform("times", (QUICK,)),)
     part = name.removesuffix(".bias").rpartition(".")[2]
     layer, n = config.encoder.layers[0], config.encoder.hidden_size
     sizes = layer.n_heads, config.head_dim, layer.head_dim
     is_padded = config.head_dim != layer.head_dim
     if part in ("q", "k", "v"):
-        step = Transform(f"{part}_of_qkv", ("qkv".index(part) * n, n, 3 * n))
-        return (step, Transform("padded_heads", sizes)) if is_padded else (step,)
+        steps = [Transform("padded_heads", sizes)] if is_padded else []
+        if part != "v" and isinstance(config.spec, PixtralTowerSpec) and config.spec.permuted:
+            steps.insert(0, Transform("permute_rope", (layer.n_heads,)))
+        if names["q"] == names["k"]:
+            steps.insert(0, Transform(f"{part}_of_qkv", ("qkv".index(part) * n, n, 3 * n)))
+        return tuple(steps)
     return (Transform("padded_columns", sizes),) if is_padded and name.endswith(".o") else ()

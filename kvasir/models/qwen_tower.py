@@ -1,4 +1,4 @@
-"""The towers of Qwen2.5-VL, Qwen3-VL and Qwen3.5, from their config: images of any size."""
+"""The towers of Qwen2-VL to Qwen3.5, from their config: images of any size."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from kvasir.models.spec import MAX_LAYERS, ROPE, LayerSpec, ModelConfig, RopeAxe
 
 MAX_PATCH = 64
 """Pixels of a side."""
+MAX_FOLD = 8
+"""Patches of a side of what becomes a row; tables of rope have as many rows as 4,096 times that."""
 HEAD_STEP = 16
 """Heads are padded to a multiple of this many numbers, which all executors take."""
 THETA = 1e4
 _EPS = 1e-6
-_CLIP_MEAN = 0.48145466, 0.4578275, 0.40821073
-_CLIP_STD = 0.26862954, 0.26130258, 0.27577711
-_ACTS = {"silu": "silu", "gelu_tanh": "gelu_pytorch_tanh"}
+CLIP_MEAN = 0.48145466, 0.4578275, 0.40821073
+CLIP_STD = 0.26862954, 0.26130258, 0.27577711
+_ACTS = {"silu": "silu", "gelu_tanh": "gelu_pytorch_tanh", "quick_gelu": "quick_gelu"}
 _FIXED = ("do_rescale", "do_normalize", "do_convert_rgb", "do_resize")
 """Flags of the processor that are set here."""
 
@@ -45,10 +47,15 @@ class QwenTower:
     """Tokens of a side of windows; 0: there are none."""
     full: tuple[int, ...] = ()
     """Layers that see the whole image, where the others see windows."""
+    merger_prefix: str = ""
+    """Before names of tensors of the merger, if not ``prefix``."""
+    merger_eps: float = _EPS
+    """Of the norm in front of it."""
+    merger_bias: bool = True
 
     def has(self, tensor: str) -> bool:
         """Whether a tensor is of the tower."""
-        return tensor.startswith(self.prefix)
+        return tensor.startswith((self.prefix, self.merger_prefix or self.prefix))
 
 
 def read_deepstack(spec: QwenTowerSpec, vision: Keys) -> tuple[int, ...]:
@@ -83,23 +90,26 @@ def read_resizing(processor: Keys) -> Resizing:
 
 
 def read_qwen_tower(
-    spec: QwenTowerSpec, prefix: str, vision: Keys, processor: Keys, out_size: int
+    spec: QwenTowerSpec, bases: tuple[str, str], vision: Keys, processor: Keys, out_size: int
 ) -> QwenTower:
-    """The tower of a model with rows of ``out_size``. Raises ModelError."""
+    """The tower of a model with rows of ``out_size``; ``bases``: before names of tensors of encoder
+    and merger. Raises ModelError."""
     sizes = spec.sizes
     tile = _tile(spec, vision, processor)
     encoder = _encoder_config(spec, vision)
     dim = encoder.hidden_size // encoder.layers[0].n_heads
-    said = vision.integer("out_hidden_size", sizes["out_hidden_size"])
+    name = spec.keys.get("out_hidden_size", "out_hidden_size")
+    said = vision.integer(name, sizes["out_hidden_size"])
     if out_size and said != out_size:
-        raise vision.error("out_hidden_size", said, f"the {out_size} numbers of an embedding")
+        raise vision.error(name, said, f"the {out_size} numbers of an embedding")
     taps = read_deepstack(spec, vision)
-    tower = (spec, prefix, encoder, dim, _side(spec, vision), out_size, tile, taps)
+    tower = (spec, bases[0], encoder, dim, _side(spec, vision), out_size, tile, taps)
+    merger = bases[1] if spec.mergers else ""
     if not spec.full:
-        return QwenTower(*tower)
+        return QwenTower(*tower, merger_prefix=merger)
     pixels = vision.integer("window_size", sizes["window_size"], least=tile.unit)
     full = _layers(vision, "fullatt_block_indexes", spec.full, sizes["depth"])
-    return QwenTower(*tower, pixels // tile.fold // tile.patch, full)
+    return QwenTower(*tower, pixels // tile.fold // tile.patch, full, merger)
 
 
 def _side(spec: QwenTowerSpec, vision: Keys) -> int:
@@ -115,8 +125,12 @@ def _side(spec: QwenTowerSpec, vision: Keys) -> int:
 def _tile(spec: QwenTowerSpec, vision: Keys, processor: Keys) -> TileSpec:
     sizes = spec.sizes
     patch, fold, frames = (
-        vision.integer(name, sizes[name], most=MAX_PATCH)
-        for name in ("patch_size", "spatial_merge_size", "temporal_patch_size")
+        vision.integer(name, sizes[name], most=most)
+        for name, most in (
+            ("patch_size", MAX_PATCH),
+            ("spatial_merge_size", MAX_FOLD),
+            ("temporal_patch_size", MAX_FOLD),
+        )
     )
     pairs = (("patch_size", 14, patch), ("merge_size", 2, fold), ("temporal_patch_size", 2, frames))
     for name, default, own in pairs:
@@ -126,8 +140,8 @@ def _tile(spec: QwenTowerSpec, vision: Keys, processor: Keys) -> TileSpec:
         if vision.integer(name, CHANNELS) != CHANNELS:
             raise vision.error(name, vision.raw(name), str(CHANNELS))
     factor = processor.number("rescale_factor", 1 / 255)
-    mean = channels(processor, "image_mean", _CLIP_MEAN)
-    std = channels(processor, "image_std", _CLIP_STD)
+    mean = channels(processor, "image_mean", CLIP_MEAN)
+    std = channels(processor, "image_std", CLIP_STD)
     return TileSpec(0, patch, fold, factor, mean, std, frames)
 
 
@@ -141,13 +155,19 @@ def channels(
     return red, green, blue
 
 
+def _size(spec: QwenTowerSpec, vision: Keys, name: str) -> int:
+    most = MAX_LAYERS if name == "depth" else 1 << 24
+    return vision.integer(spec.keys.get(name, name), spec.sizes[name], most=most)
+
+
 def _encoder_config(spec: QwenTowerSpec, vision: Keys) -> ModelConfig:
-    hidden, heads, inner, depth = (
-        vision.integer(name, spec.sizes[name])
-        for name in ("hidden_size", "num_heads", "intermediate_size", "depth")
-    )
+    hidden, heads, depth = (_size(spec, vision, x) for x in ("hidden_size", "num_heads", "depth"))
     if hidden % heads or hidden // heads % 4:
-        raise vision.error("hidden_size", hidden, f"a multiple of 4 x num_heads = {4 * heads}")
+        name = spec.keys.get("hidden_size", "hidden_size")
+        raise vision.error(name, hidden, f"a multiple of 4 x num_heads = {4 * heads}")
+    is_ratio = "mlp_ratio" in spec.sizes
+    inner = _size(spec, vision, "mlp_ratio" if is_ratio else "intermediate_size")
+    inner = hidden * inner if is_ratio else inner
     act = _ACTS[spec.block.act]
     vision.word("hidden_act", (act,), act)
     dim = hidden // heads

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kvasir.core.errors import ModelError
 from kvasir.formats.mapped import TensorTable
 from kvasir.models.choose import HARMLESS, Chosen, choose
-from kvasir.models.family import QwenTowerSpec
+from kvasir.models.family import PixtralTowerSpec, QwenTowerSpec
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys, listed
 from kvasir.models.qkv import is_fused
@@ -101,14 +101,16 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         layer_embed=fields.integer("layer_embed", least=0),
         layer_vocab=_layer_vocab(fields, tensors),
         draft_layers=fields.integer("draft_layers", least=0),
-        sees=bool(fields.family.text_key) and not fields.family.text_alone,
+        sees=fields.kind == "hf" and bool(fields.family.text_key) and not fields.family.text_alone,
     )
 
 
 def _taps(source: ModelSource, chosen: Chosen) -> tuple[int, ...]:
     """Layers of a tower whose rows are added behind early ones of the model."""
+    if source.kind == "gguf":
+        return ()
     spec, config = chosen.fields.family.tower, Keys(source.config, f"{source.path}: config.json")
-    if not isinstance(spec, QwenTowerSpec):
+    if not isinstance(spec, QwenTowerSpec) or isinstance(spec, PixtralTowerSpec):
         return ()
     return read_deepstack(spec, config.table("vision_config") or config)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -175,18 +175,13 @@ class _RopeTable(msgspec.Struct, frozen=True):
         return self.keys.number(self.fields.key("query_beta"), 0.0, most=_MOST)
 
     def _axes(self) -> RopeAxes | None:
-        """None where a model reads text alone: then all axes have one position. Whether sections
-        are woven is the family's to say."""
+        """None where a model reads text alone: then all axes have one position."""
         name, own = "mrope_section", self.fields.family.rope_axes
         if own is None:
             return None
-        said = self.keys.integers(name, AXES, least=0) if self.keys.has(name) else own.sections
+        said = self.keys.integers(name, AXES, least=0) if self.keys.has(name) else ()
         n_pairs = (self._rotary_dim() or self.head_dim) // 2
-        if sum(said) != n_pairs:
-            expected = f"three sizes that add up to {n_pairs} pairs"
-            raise self.keys.error(name, list(said), expected)
-        time, height, width = said
-        return replace(own, sections=(time, height, width))
+        return _axes_of(own, self.keys, name, said, n_pairs)
 
     def _rotary_dim(self) -> int:
         """0: the whole head."""
@@ -206,6 +201,29 @@ class _RopeTable(msgspec.Struct, frozen=True):
             if share != 1.0 and not known:
                 raise keys.error(key, share, "1.0")
         return share
+
+
+def _axes_of(own: RopeAxes, keys: Keys, name: str, said: Sequence[int], n_pairs: int) -> RopeAxes:
+    """Of M-RoPE, with the family's sections where a file says none; whether they are woven is the
+    family's to say."""
+    found = said or own.sections
+    if sum(found) != n_pairs:
+        raise keys.error(name, list(found), f"three sizes that add up to {n_pairs} pairs")
+    time, height, width = found
+    return replace(own, sections=(time, height, width))
+
+
+def gguf_axes(own: RopeAxes, keys: Keys, n_pairs: int) -> RopeAxes:
+    """As a GGUF file says them. Raises ModelError."""
+    is_said = keys.has(_SECTIONS)
+    *said, extra = keys.integers(_SECTIONS, AXES + 1, least=0) if is_said else (0,)
+    if extra:
+        raise keys.error(_SECTIONS, [*said, extra], "0 as the fourth")
+    return _axes_of(own, keys, _SECTIONS, said, n_pairs)
+
+
+_SECTIONS = "rope.dimension_sections"
+"""In GGUF, with a fourth that is 0."""
 
 
 _OF_ORIGINAL = ("llama3", "yarn", "longrope", "su")
@@ -246,10 +264,12 @@ def _of_windows(fields: Fields, rope: RopeConfig, head_dim: int) -> RopeConfig:
 def _of_gguf(fields: Fields, tensors: TensorTable, head_dim: int) -> RopeConfig:
     keys, rotary_dim = fields.keys, _gguf_rotary_dim(fields, head_dim)
     n_pairs, longest = rotary_dim // 2, fields.integer("max_positions")
+    own = fields.family.rope_axes
     base = RopeConfig(
         fields.number("theta", least=1.0),
         rotary_dim=0 if rotary_dim == head_dim else rotary_dim,
         query_beta=fields.number("query_beta", most=_MOST),
+        axes=None if own is None else gguf_axes(own, keys, n_pairs),
     )
     scaling = keys.word("rope.scaling.type", ("none", "linear", "yarn", "longrope"), "none")
     if base.query_beta or scaling in _OF_ORIGINAL or _LONG in tensors:
@@ -270,13 +290,14 @@ def _of_gguf(fields: Fields, tensors: TensorTable, head_dim: int) -> RopeConfig:
     if scaling == "linear":
         return replace(base, scaling="linear", factor=factor)
     mscale_all = keys.number("rope.scaling.yarn_log_multiplier", 0.0, most=_MOST)
-    own = 1.0 if of_latents(fields) else yarn_attention(factor, 1.0, mscale_all)
+    grown = 1.0 if of_latents(fields) else yarn_attention(factor, 1.0, mscale_all)
     return replace(
         base,
         scaling="yarn",
         factor=factor,
         score_scale=_score_scale(fields, factor, mscale_all),
-        attention_factor=attention * keys.number("rope.scaling.yarn_attn_factor", own, most=_MOST),
+        attention_factor=attention
+        * keys.number("rope.scaling.yarn_attn_factor", grown, most=_MOST),
         beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0, _LEAST, _MOST),
         beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0, _LEAST, _MOST),
         truncate=fields.flag("yarn_truncate"),

@@ -24,7 +24,7 @@ class BlockSpec(msgspec.Struct, frozen=True):
     """How a block differs from: norm, attention, add, norm, gated MLP or experts, add."""
 
     act: str = "silu"
-    """Of the MLP: a name of ``ir.ops.rows.ACTIVATIONS``."""
+    """Of the MLP: a name of ``ir.ops.rows.ACTIVATIONS``, or "quick_gelu"."""
     gated: bool = True
     """The MLP multiplies the activation by a second projection."""
     norm: str = "rms"

@@ -12,9 +12,11 @@ from msgspec.structs import replace
 from kvasir.core.errors import ModelError
 from kvasir.core.tiles import CHANNELS, MAX_SIDE, Preparing, Slicing, TileSpec
 from kvasir.models.families import FAMILIES
-from kvasir.models.family import Family, QwenTowerSpec, TensorNames, TowerSpec
+from kvasir.models.family import Family, PixtralTowerSpec, QwenTowerSpec, TensorNames, TowerSpec
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys
+from kvasir.models.mmproj import family_of
+from kvasir.models.pixtral_tower import read_bounding, read_pixtral_tower
 from kvasir.models.qwen_tower import QwenTower, channels, read_qwen_tower, read_resizing
 from kvasir.models.spec import MAX_LAYERS, NO_ROPE, BlockSpec, LayerSpec, ModelConfig
 from kvasir.weights.source import ModelSource
@@ -85,6 +87,8 @@ def processor_of(source: ModelSource) -> Keys:
 
 def seeing_family(source: ModelSource) -> Family | None:
     """A family of a model that has a tower, with that tower; None of any other."""
+    if (family := family_of(source)) is not None:
+        return family
     said = source.config.get("architectures") if source.kind == "hf" else None
     names = {str(name) for name in said} if isinstance(said, list) else set()
     found = (family for family in FAMILIES if family.tower and names & {*family.architectures})
@@ -103,10 +107,12 @@ def _qwen_spec(source: ModelSource) -> QwenTowerSpec | None:
     return spec if isinstance(spec, QwenTowerSpec) else None
 
 
-def _prefix(spec: QwenTowerSpec, source: ModelSource) -> str:
-    """As the file spells it."""
+def _qwen_bases(spec: QwenTowerSpec, source: ModelSource) -> tuple[str, str]:
+    """Before names of tensors of encoder and merger, as the file spells them."""
     patch = f"{spec.names['patch']}.weight"
-    return next((x for x in spec.prefixes if x + patch in source.tensors), spec.prefixes[0])
+    found = [i for i, base in enumerate(spec.encoders) if base + patch in source.tensors]
+    i = found[0] if found else 0
+    return spec.encoders[i], (spec.mergers or spec.encoders)[i]
 
 
 def n_tokens_of(source: ModelSource) -> int:
@@ -123,8 +129,11 @@ def n_tokens_of(source: ModelSource) -> int:
 
 def slicing_of(source: ModelSource) -> Preparing:
     """Raises ModelError on a processor that reads images in another way."""
-    if _qwen_spec(source) is not None:
-        return read_resizing(processor_of(source))
+    if (qwen := _qwen_spec(source)) is not None:
+        keys = processor_of(source)
+        if not isinstance(qwen, PixtralTowerSpec):
+            return read_resizing(keys)
+        return read_bounding(keys, _merged_unit(source))
     keys, spec = processor_of(source), tower_spec(source)
     for name, value in _FIXED.items():
         keys.refuse(name, value)
@@ -140,6 +149,19 @@ def slicing_of(source: ModelSource) -> Preparing:
     return Slicing(tile, longest, keys.flag("do_image_splitting", True), resample)
 
 
+def _merged_unit(source: ModelSource) -> int:
+    """Pixels of a side of a row, as the processor says them, too. Raises ModelError."""
+    tile = read_tower(source, 0).tile
+    said = Keys(source.read_json(_PROCESSOR), f"{source.path}: {_PROCESSOR}")
+    for name, default, own in (
+        ("patch_size", 16, tile.patch),
+        ("spatial_merge_size", 1, tile.fold),
+    ):
+        if said.integer(name, default) != own:
+            raise said.error(name, said.raw(name), f"the {own} of config.json")
+    return tile.unit
+
+
 def read_tower(source: ModelSource, out_size: int) -> AnyTower:
     """The tower of a folder whose language model has rows of ``out_size``. Raises ModelError."""
     keys = Keys(source.config, f"{source.path}: config.json")
@@ -147,7 +169,10 @@ def read_tower(source: ModelSource, out_size: int) -> AnyTower:
     if vision is None:
         raise keys.error("vision_config", None, "the tower of images")
     if (qwen := _qwen_spec(source)) is not None:
-        return read_qwen_tower(qwen, _prefix(qwen, source), vision, processor, out_size)
+        bases = _qwen_bases(qwen, source)
+        if isinstance(qwen, PixtralTowerSpec):
+            return read_pixtral_tower(qwen, bases, keys, processor, out_size)
+        return read_qwen_tower(qwen, bases, vision, processor, out_size)
     family, spec = _family(source)
     for name, values in spec.above.items():
         keys.refuse(name, *values)

@@ -132,8 +132,9 @@ def _named(arguments: Mapping[str, object]) -> dict[str, object]:
             pairs[i : i + 1] = value.options().items()
             break
     named = dict(pairs)
-    if isinstance(asked := named.get("speculative_config"), dict):
-        named["speculative_config"] = json.dumps(asked)
+    for name in ("speculative_config", "mm_processor_kwargs"):
+        if isinstance(asked := named.get(name), dict):
+            named[name] = json.dumps(asked)
     if len(named) != len(pairs):
         twice = sorted({name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1})
         raise ConfigError(f"{', '.join(twice)} is given under two names: give one of them")

@@ -11,6 +11,7 @@ from itertools import count
 from weakref import WeakMethod
 
 from kvasir.config.heap import trim
+from kvasir.config.pixels import pixel_bounds
 from kvasir.engine.build import build_engine
 from kvasir.models.loaded import load_model
 from kvasir.offline.arguments import split
@@ -58,9 +59,10 @@ class LLM(VectorCalls):
         Raises ModelError and ConfigError, and TypeError for an unknown option.
         """
         engine_options, warnings = split(model, options)
-        loaded = load_model(engine_options.model)
+        loaded = load_model(engine_options.model, engine_options.mmproj)
         tokenizer = load_tokenizer(loaded.source)
-        eye = Eye(sight_of(loaded.source, tokenizer))
+        bounds = pixel_bounds(engine_options.mm_processor_kwargs)
+        eye = Eye(sight_of(loaded.source, tokenizer, bounds))
         template = ChatTemplate(loaded.source, tokenizer, eye.spelling)
         built = build_engine(engine_options, loaded=loaded)
         self.warnings = (*warnings, *built.config.warnings)

@@ -30,7 +30,7 @@ from kvasir.serve.numbered import Numbered
 from kvasir.serve.resolved import Job
 from kvasir.serve.slices import Work
 from kvasir.serve.streams import EventStream
-from kvasir.serve.wanted import Size
+from kvasir.serve.wanted import Size, bytes_beside
 from kvasir.text.beam import Beam, BeamSearchParams, Search
 from kvasir.text.choice import failure_of
 from kvasir.tokenizer.tokenizer import Tokenizer
@@ -59,7 +59,8 @@ class BeamJob(msgspec.Struct, frozen=True):
                 early_stopping=job.early_stopping,
             )
             params.check()
-            found.append(Search(prompt, params, eos_ids, job.context, job.standing))
+            rest = job.context, job.standing, job.media
+            found.append(Search(prompt, params, eos_ids, *rest))
         return found
 
 
@@ -166,7 +167,9 @@ class _Driver:
             yield
 
     def _size(self, n_requests: int, n: int, n_tokens: int) -> Size:
-        return Size(n_requests, n, n_tokens, self._job.job.standing)
+        job = self._job.job
+        n_bytes = bytes_beside(job.media, "", ())
+        return Size(n_requests, n, n_tokens, job.standing, n_bytes)
 
     async def _collect(self, stream: EventStream, n: int) -> dict[int, TokenEvent]:
         news: dict[int, TokenEvent] = {}

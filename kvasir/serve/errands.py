@@ -26,6 +26,7 @@ from kvasir.serve.messages import (
     ToEngine,
 )
 from kvasir.serve.outbox import Outbox
+from kvasir.serve.pixels import PixelsHeard
 from kvasir.serve.texts import TextsHeard
 
 SHARE = 0.1
@@ -52,6 +53,7 @@ class Errands:
         """Of live requests: choices that another engine had begun come one by one, each with the
         pixels of their prompt, which are kept once."""
         self._texts = TextsHeard()
+        self._pixels = PixelsHeard()
 
     def take(self, message: ToEngine) -> None:
         """To be done after those before it."""
@@ -59,7 +61,7 @@ class Errands:
             self._texts.keep(message)
             return
         if isinstance(message, Submit):
-            message = self._texts.whole(message)
+            message = self._pixels.whole(self._texts.whole(message))
         if isinstance(message, Submit) and message.request.media:
             tiles = [self._tiles.setdefault((x.start, x.digest), x) for x in message.request.media]
             request = structs.replace(message.request, media=tuple(tiles))

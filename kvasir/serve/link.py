@@ -12,6 +12,7 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.messages import Ready
 from kvasir.serve import frames, framing
 from kvasir.serve.messages import Fatal, FromEngine, ToEngine
+from kvasir.serve.pixels import PixelsTold
 from kvasir.serve.texts import TextsTold
 
 MAX_UNREAD = 2**20
@@ -34,6 +35,7 @@ class Link:
         self._reader = reader
         self._writer = writer
         self._texts = TextsTold()
+        self._pixels = PixelsTold()
 
     @classmethod
     async def open(cls, sock: socket.socket) -> Link:
@@ -42,7 +44,7 @@ class Link:
 
     def send(self, message: ToEngine) -> None:
         """What an engine that has ended does not hear is in the token logs."""
-        for part in self._texts.named(message):
+        for part in self._texts.named(self._pixels.without(message)):
             self._writer.write(frames.encode(part))
 
     @property

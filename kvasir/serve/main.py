@@ -18,6 +18,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
+from kvasir.config.pixels import pixel_bounds
 from kvasir.config.serving import ServeOptions, media_domains
 from kvasir.core.errors import KvasirError
 from kvasir.serve.allocator import give_back_large_blocks
@@ -84,7 +85,8 @@ def run(
     """Exit status. ``first``: the engine process that is starting."""
     options = current.options
     try:
-        source = open_model(engines.options.model or default_model())
+        own = engines.options
+        source = open_model(own.model or default_model(), own.mmproj)
         tracing = open_tracing(options.otlp_traces_endpoint, os.environ)
         state = open_state(options, follows=listeners.predecessor is not None)
     except KvasirError as error:
@@ -162,7 +164,8 @@ class _Main:
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(LONG_THREADS, "kvasir-long"))
-        text = asyncio.create_task(asyncio.to_thread(load_text, self._source))
+        bounds = pixel_bounds(self._engines.options.mm_processor_kwargs)
+        text = asyncio.create_task(asyncio.to_thread(load_text, self._source, bounds))
         service = self._service(text)
         self._background = Background(service)
         app = in_turns(with_cors(build_app(service), self._options), self._client.slices)

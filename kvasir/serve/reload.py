@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import NamedTuple
 
 from kvasir.config.options import EngineOptions, check
+from kvasir.config.pixels import pixel_bounds
 from kvasir.config.serving import (
     ServeOptions,
     check_body_memory,
@@ -44,6 +45,7 @@ def checked(said: OptionValues) -> OptionValues:
     """Raises ConfigError on what cannot be."""
     check(said.serve)
     check(said.engine)
+    pixel_bounds(said.engine.mm_processor_kwargs)
     check_body_memory(said.serve)
     image_limit(said.serve.limit_mm_per_prompt)
     media_domains(said.serve.allowed_media_domains)

@@ -76,15 +76,11 @@ async def see(
 
 def _check(asked: Asked, images: Sequence[ImagePart], most: int) -> None:
     check_count(images, most)
-    others = {
-        "truncate_prompt_tokens": asked.params.truncate_prompt_tokens is not None,
-        "use_beam_search": asked.length_penalty is not None,
-    }
-    for name, is_asked in others.items():
-        if is_asked:
-            raise RequestError(
-                f"images do not go together with {name}: leave one out", param=images[0].where
-            )
+    if asked.params.truncate_prompt_tokens is not None:
+        raise RequestError(
+            "images do not go together with truncate_prompt_tokens: leave one out",
+            param=images[0].where,
+        )
 
 
 def check_count(images: Sequence[ImagePart], most: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from kvasir.config.pixels import PixelBounds
 from kvasir.core.errors import RequestError, printable
 from kvasir.serve.facts import FileFacts, facts_of
 from kvasir.serve.pieces import Mixed, spelled
@@ -283,10 +284,11 @@ class TextModel:
         return max(1, *sizes)
 
 
-def load_text(source: ModelSource) -> TextModel:
-    """Raises ModelError. A model without chat template serves completions only."""
+def load_text(source: ModelSource, bounds: PixelBounds | None = None) -> TextModel:
+    """``bounds``: of images. Raises ModelError, ConfigError. A model without chat template serves
+    completions only."""
     tokenizer = load_tokenizer(source)
-    sight, facts = sight_of(source, tokenizer), facts_of(source)
+    sight, facts = sight_of(source, tokenizer, bounds), facts_of(source)
     template = ChatTemplate(source, tokenizer, sight.spelling if sight else NOTHING)
     source.release()
     return TextModel(source, tokenizer, template, facts, sight)

@@ -46,7 +46,7 @@ class TowerPrior:
 
     def seconds(self, tiles: Iterable[Media]) -> float:
         """Of all, one after the other."""
-        return sum(self._of_rows(self.n_first + x.n_tokens * self.n_folded) for x in tiles)
+        return sum(self._of_rows(self.n_first + x.n_rows * self.n_folded) for x in tiles)
 
     def _of_rows(self, n: int) -> float:
         return n * (self.row + n * self.pair + min(n, self.n_near) * self.near)

@@ -3,7 +3,7 @@ of its tiles, as the model's processor has them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kvasir.core.errors import RequestError
@@ -25,6 +25,10 @@ class Placeholders:
     """Rows of a tile, where all have as many."""
     ids_of: Callable[[Tiles], Ids]
     """The tokens of tiles, those that stand for rows among them."""
+    line_end: Ids = ()
+    """Tokens behind each line of an image that is not cut."""
+    image_end: Ids = ()
+    """As many in their place behind the last one."""
 
     def expand(self, ids: Sequence[int], images: Sequence[Read], first: int = 0) -> Expanded:
         """``ids`` of a template with the tokens of ``images`` in the place of each placeholder;
@@ -48,27 +52,24 @@ class Placeholders:
         return Expanded(tuple(found), tuple(media))
 
     def _add(self, read: Read, found: list[int], media: list[Media], first: int) -> None:
-        parts, n_left = self._parts(read), 0
-        for token in self._ids(read):
+        if isinstance(read, Uncut):
+            ids, at, breaks = self._whole(read), first + len(found), len(self.line_end)
+            media.append(media_at(at, len(ids), read.pixels, read.columns, breaks))
+            found.extend(ids)
+            return
+        parts, n_left = iter(read.pixels), 0
+        for token in self.ids_of(read):
             if token == self.image:
                 if not n_left:
-                    part = next(parts)
-                    n_left, *_ = part
-                    media.append(media_at(first + len(found), *part))
+                    n_left = self.n_tokens
+                    media.append(media_at(first + len(found), n_left, next(parts)))
                 n_left -= 1
             found.append(token)
 
-    def _ids(self, read: Read) -> Ids:
-        if isinstance(read, Uncut):
-            return (self.image,) * (read.lines * read.columns)
-        return self.ids_of(read)
-
-    def _parts(self, read: Read) -> Iterator[tuple[int, bytes, int]]:
-        """Tokens, pixels and columns of each tile."""
-        if isinstance(read, Uncut):
-            yield read.lines * read.columns, read.pixels, read.columns
-        else:
-            yield from ((self.n_tokens, pixels, 0) for pixels in read.pixels)
+    def _whole(self, read: Uncut) -> Ids:
+        line = (self.image,) * read.columns + self.line_end
+        ids = line * read.lines
+        return ids[: len(ids) - len(self.line_end)] + self.image_end
 
 
 @dataclass(frozen=True, slots=True)

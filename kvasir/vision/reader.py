@@ -18,9 +18,16 @@ from collections.abc import Iterator
 import msgspec
 from PIL import Image, ImageOps
 
-from kvasir.core.tiles import MAX_TOKENS, Preparing, Resizing, Slicing
+from kvasir.core.tiles import MAX_TOKENS, Bounding, Preparing, Resizing, Slicing
 from kvasir.vision.messages import Answer, Read, Tiles, Uncut, Unreadable, framed, read_frame
-from kvasir.vision.slicing import MAX_SHARE, first_size, fitted_size, grid_size, shape_grid
+from kvasir.vision.slicing import (
+    MAX_SHARE,
+    bounded_size,
+    first_size,
+    fitted_size,
+    grid_size,
+    shape_grid,
+)
 
 NICE = 5
 """Steps of the engine go first."""
@@ -74,7 +81,7 @@ def tiles_in(image: Image.Image, how: Preparing) -> Read:
     _check(image)
     upright = ImageOps.exif_transpose(image) or image
     rgb = upright.convert("RGB")
-    return fitted(rgb, how) if isinstance(how, Resizing) else cut(rgb, how)
+    return cut(rgb, how) if isinstance(how, Slicing) else fitted(rgb, how)
 
 
 def _check(image: Image.Image) -> None:
@@ -116,21 +123,41 @@ def _with_whole(
     return Tiles(rows, columns, (*_parts(image, tile), whole.tobytes()))
 
 
-def fitted(image: Image.Image, how: Resizing) -> Uncut:
+def fitted(image: Image.Image, how: Resizing | Bounding) -> Uncut:
     """Of an RGB image."""
+    width, height = _bounded(image, how) if isinstance(how, Bounding) else _resized(image, how)
+    lines, columns = height // how.unit, width // how.unit
+    if lines * columns > MAX_TOKENS:
+        raise UnfitImage(
+            f"becomes {lines * columns} tokens, at most {MAX_TOKENS} are computed: shrink it, or "
+            f"have the server shrink all such images: {_remedy(how)}"
+        )
+    image = image.resize((width, height), Image.Resampling(how.resample))
+    return Uncut(lines, columns, image.tobytes())
+
+
+def _remedy(how: Resizing | Bounding) -> str:
+    return f"""--mm-processor-kwargs '{{"max_pixels": {MAX_TOKENS * how.unit**2}}}'"""
+
+
+def _resized(image: Image.Image, how: Resizing) -> tuple[int, int]:
     if max(image.size) > MAX_SHARE * min(image.size):
         width, height = image.size
         raise UnfitImage(
             f"has {width} x {height} pixels, at most {MAX_SHARE} to 1 are read: cut it"
         )
-    width, height = fitted_size(image.size, how)
-    lines, columns = height // how.unit, width // how.unit
-    if lines * columns > MAX_TOKENS:
+    return fitted_size(image.size, how)
+
+
+def _bounded(image: Image.Image, how: Bounding) -> tuple[int, int]:
+    found = bounded_size(image.size, how)
+    if not min(found):
+        width, height = image.size
         raise UnfitImage(
-            f"becomes {lines * columns} tokens, at most {MAX_TOKENS} are computed: shrink it"
+            f"has {width} x {height} pixels, of which nothing is left with {how.longest} at most "
+            "on its longer side: cut it"
         )
-    image = image.resize((width, height), Image.Resampling(how.resample))
-    return Uncut(lines, columns, image.tobytes())
+    return found
 
 
 def _parts(image: Image.Image, tile: int) -> Iterator[bytes]:

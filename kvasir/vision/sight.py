@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from kvasir.core.errors import ModelError, RequestError
+from kvasir.config.pixels import PixelBounds
+from kvasir.core.errors import ConfigError, ModelError, RequestError
 from kvasir.core.tiles import Preparing
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.vision.messages import Tiles
 from kvasir.vision.placeholders import Ids, Placeholders, written
+from kvasir.vision.slicing import within
 from kvasir.weights.source import ModelSource
 
 NOTHING = "", ""
@@ -26,19 +28,37 @@ class Sight:
     with one token."""
 
 
-def sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
-    """None for a model that sees nothing. Raises ModelError where its files do not fit."""
-    if source.kind != "hf" or "vision_config" not in source.config:
+def sight_of(
+    source: ModelSource, tokenizer: Tokenizer, bounds: PixelBounds | None = None
+) -> Sight | None:
+    """None for a model that sees nothing. Raises ModelError where its files do not fit, and
+    ConfigError where it cannot keep to ``bounds``."""
+    found = _sight_of(source, tokenizer)
+    if bounds is None:
+        return found
+    if found is None:
+        raise ConfigError("mm_processor_kwargs: this model reads no images: leave it out")
+    return replace(found, slicing=within(found.slicing, bounds))
+
+
+def _sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
+    if source.sight is None and "vision_config" not in source.config:
         return None
     # NumPy and all families, 0.2 s and 25 MB, which only a model that sees has to bring.
-    from kvasir.models.family import QwenTowerSpec
+    from kvasir.models.family import PixtralTowerSpec, QwenTowerSpec
     from kvasir.models.keys import Keys
+    from kvasir.models.mmproj import eyes_of
     from kvasir.models.tower import n_tokens_of, seeing_family, slicing_of, tower_spec
 
-    family = seeing_family(source)
-    if family is None:
+    eyes = eyes_of(source)
+    family = None if eyes is None else seeing_family(eyes)
+    if eyes is None or family is None:
         return None
+    source = eyes
     keys = Keys(source.config, f"{source.path}: config.json")
+    if isinstance(family.tower, PixtralTowerSpec):
+        name = next((x for x in family.tower.image if keys.has(x)), family.tower.image[0])
+        return _in_lines(source, tokenizer, keys.integer(name, least=0))
     if isinstance(family.tower, QwenTowerSpec):
         token = keys.integer("image_token_id", least=0)
         image = _Image(source, tokenizer, token, n_tokens_of(source))
@@ -64,6 +84,23 @@ def sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
     )
 
 
+def _in_lines(source: ModelSource, tokenizer: Tokenizer, token: int) -> Sight:
+    """Of a model that has tokens behind the lines of an image."""
+    from kvasir.models.tower import n_tokens_of, slicing_of
+
+    image = _Image(source, tokenizer, token, n_tokens_of(source))
+    image.piece(token)
+    said = source.read_json(_PROCESSOR)
+    names = [str(said.get(key) or name) for key, name in _NAMES_OF_ENDS]
+    line_end, image_end = map(image.named, names)
+    alone = partial(image.of_all, (), ())
+    places = Placeholders(token, image.n_rows, alone, line_end, image_end)
+    return Sight(slicing_of(source), places)
+
+
+_PROCESSOR = "processor_config.json"
+_NAMES_OF_ENDS = ("image_break_token", "[IMG_BREAK]"), ("image_end_token", "[IMG_END]")
+"""Fields of it with the tokens behind a line of an image, and behind the last."""
 _AROUND = ("boi_token_index", 255999), ("eoi_token_index", 256000)
 """Fields of config.json with the tokens before and behind an image that is one tile."""
 _NAMES_AROUND = ("start_image_token", "<img>"), ("end_image_token", "</img>")
@@ -105,11 +142,14 @@ class _Image:
     def around(self) -> tuple[Ids, Ids]:
         """Tokens before and behind all tiles of an image."""
         said = self.source.read_json("tokenizer_config.json")
-        names = [str(said.get(key) or name) for key, name in _NAMES_AROUND]
-        begin, end = (self.tokenizer.encode(name, add_special=False) for name in names)
-        for each in (begin, end):
-            self.piece(each[0] if len(each) == 1 else -1)
-        return tuple(begin), tuple(end)
+        begin, end = (self.named(str(said.get(key) or name)) for key, name in _NAMES_AROUND)
+        return begin, end
+
+    def named(self, name: str) -> Ids:
+        """The special token of that name. Raises ModelError."""
+        ids = self.tokenizer.encode(name, add_special=False)
+        self.piece(ids[0] if len(ids) == 1 else -1)
+        return tuple(ids)
 
     def of_grid(self, tiles: Tiles) -> Ids:
         text = written(tiles.rows, tiles.columns, self.n_rows)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from math import ceil, floor, sqrt
 
-from kvasir.core.tiles import MAX_SIDE, Resizing
+from msgspec.structs import replace
+
+from kvasir.config.pixels import PixelBounds
+from kvasir.core.errors import ConfigError
+from kvasir.core.tiles import MAX_SIDE, Bounding, Preparing, Resizing
 
 Size = tuple[int, int]
 MAX_SHARE = 200
@@ -87,3 +91,30 @@ def shape_grid(size: Size, tile: int, least: int, most: int) -> tuple[int, int]:
 
 def _count(n: int) -> range:
     return range(1, n + 1)
+
+
+def bounded_size(size: Size, how: Bounding) -> Size:
+    """Multiples of its unit, of the shape of ``size`` brought to its longest side if it is longer;
+    0 where nothing is left of a side. In floats, as the models' processor counts."""
+    width, height, unit = *size, how.unit
+    share = max(height / how.longest, width / how.longest)
+    if share > 1:
+        width, height = floor(width / share), floor(height / share)
+    return ceil(width / unit) * unit, ceil(height / unit) * unit
+
+
+def within(how: Preparing, bounds: PixelBounds) -> Preparing:
+    """``how`` with other bounds. Raises ConfigError for a model that reads images at sizes of its
+    own, and for bounds that contradict those that its processor has."""
+    if not isinstance(how, Resizing):
+        raise ConfigError(
+            "mm_processor_kwargs: this model reads images at sizes of its own: min_pixels and "
+            "max_pixels are of models that read them near theirs, such as Qwen2-VL to Qwen3.5"
+        )
+    least, most = bounds.min_pixels or how.least, bounds.max_pixels or how.most
+    if least > most:
+        raise ConfigError(
+            f"mm_processor_kwargs: an image would have at least {least} pixels and at most {most}: "
+            "say both min_pixels and max_pixels"
+        )
+    return replace(how, least=least, most=most)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -29,6 +30,9 @@ _EMBEDDINGS = {
     "gguf": ("token_embd.weight",),
     "hf": ("model.embed_tokens.weight", "model.text_model.embed_tokens.weight"),
 }
+_TOWERS = "clip"
+"""Architecture of files of towers."""
+_log = logging.getLogger("kvasir.weights")
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,13 @@ class ModelSource:
     """GGUF metadata, or config.json."""
     tensors: TensorTable
     files: tuple[TensorFile, ...] = ()
-    """Where the tensors lie."""
+    """Where the tensors lie, and those of ``sight``."""
+    sight: TensorFile | None = None
+    """Beside a GGUF file, the tower of images (mmproj)."""
+    sight_named: bool = False
+    """Somebody asked for that file; else it lies in the same folder."""
+    made: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """What stands in place of files of a folder that is none."""
 
     @cached_property
     def content_hash(self) -> str:
@@ -106,15 +116,19 @@ class ModelSource:
 
     def read_json(self, file: str, limit: int = _MAX_CONFIG) -> Mapping[str, object]:
         """As ``read``, for a JSON object; empty when there is none."""
+        if self.made:
+            return self.made.get(file, {})
         data = self.read(file, limit)
         return {} if data is None else parse_object(data, str(self.path / file))
 
 
-def open_model(path: str | Path) -> ModelSource:
+def open_model(path: str | Path, mmproj: str | None = None) -> ModelSource:
     """Open a GGUF file, a Hugging Face folder (config.json and safetensors), or a model of the
     library by its name.
 
-    ``auto_map`` and other pointers to code in config.json are never followed.
+    ``mmproj``: the file of a GGUF file's tower, or "none"; without it one that lies beside it and
+    fits, if there is one alone. ``auto_map`` and other pointers to code in config.json are never
+    followed.
     Raises ModelError with the field or tensor and a remedy.
     """
     asked = str(path)
@@ -122,7 +136,7 @@ def open_model(path: str | Path) -> ModelSource:
     if not path.exists():
         path = _named(asked) or path
     if path.is_dir():
-        return _open_hf(path)
+        return _open_hf(path) if mmproj in (None, "none") else _refused(path, mmproj)
     refuse_pickle(path)
     if path.suffix == ".safetensors":
         raise ModelError(
@@ -145,7 +159,42 @@ def open_model(path: str | Path) -> ModelSource:
             "merge them into one",
             code="unsupported_format",
         )
-    return source
+    return _with_sight(source, mmproj)
+
+
+def _refused(folder: Path, mmproj: str | None) -> ModelSource:
+    raise ModelError(f"mmproj {mmproj} is for GGUF files: {folder} has its own tower, or none")
+
+
+def _with_sight(source: ModelSource, mmproj: str | None) -> ModelSource:
+    """``source`` with the file of its tower. Raises ModelError where what is named is none."""
+    if mmproj == "none":
+        return source
+    if mmproj is not None:
+        file = open_gguf(Path(mmproj).expanduser())
+        if file.metadata.get("general.architecture") != _TOWERS:
+            raise ModelError(f"{mmproj} is no file of a tower (mmproj): give one, or 'none'")
+        return replace(source, sight=file, sight_named=True, files=(*source.files, file))
+    beside = [x for x in sorted(source.path.parent.glob("*mmproj*.gguf")) if x != source.path]
+    found = [x for x in (_fitting(source, path) for path in beside) if x is not None]
+    if len(found) != 1:
+        names = ", ".join(printable(file.path.name) for file in found)
+        if found:
+            _log.warning("%s: beside it are %s: choose by --mmproj", source.path, names)
+        return source
+    return replace(source, sight=found[0], files=(*source.files, found[0]))
+
+
+def _fitting(source: ModelSource, path: Path) -> TensorFile | None:
+    """A tower whose rows are as wide as the embeddings of the model; what is broken is none."""
+    try:
+        file = open_gguf(path)
+    except ModelError:
+        return None
+    arch, said = source.config.get("general.architecture"), file.metadata
+    width = source.config.get(f"{arch}.embedding_length")
+    is_tower = said.get("general.architecture") == _TOWERS
+    return file if is_tower and said.get("clip.vision.projection_dim") == width else None
 
 
 def _named(name: str) -> Path | None:

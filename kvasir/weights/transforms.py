@@ -111,6 +111,11 @@ def plus_one(tensor: RawTensor) -> RawTensor:
     return from_floats(tensor.decode() + np.float32(1.0))
 
 
+def times(tensor: RawTensor, factor: float) -> RawTensor:
+    """Every number times ``factor``, as F32."""
+    return from_floats(tensor.decode() * np.float32(factor))
+
+
 def minus_exp(tensor: RawTensor) -> RawTensor:
     """-e^weight, as F32."""
     return from_floats(-np.exp(tensor.decode()))
@@ -200,6 +205,21 @@ def patch_rows(tensor: RawTensor, *sizes: int) -> RawTensor:
     return replace(tensor, shape=(tensor.shape[0], int(np.prod(tensor.shape[1:]))))
 
 
+def places_first(tensor: RawTensor, n: int) -> RawTensor:
+    """Columns that lie channel by channel, ``n`` places of each, as those of all channels, place by
+    place; of a matrix of single elements."""
+    items = _elements(tensor).reshape(tensor.shape[0], tensor.shape[1] // n, n, -1)
+    return replace(tensor, data=np.ascontiguousarray(items.swapaxes(1, 2)).reshape(-1))
+
+
+def frame_rows(tensor: RawTensor, frames: int, patch: int) -> RawTensor:
+    """Kernels over patches of frames [frames, outputs, channels, patch, patch] as one matrix, of
+    single elements, whose columns have all frames of a channel behind one another."""
+    items = _elements(tensor).reshape(*tensor.shape[:3], -1).transpose(1, 2, 0, 3)
+    shape = (tensor.shape[1], int(np.prod(tensor.shape)) // tensor.shape[1])
+    return replace(tensor, shape=shape, data=np.ascontiguousarray(items).reshape(-1))
+
+
 def padded_heads(tensor: RawTensor, n_heads: int, n: int, padded: int) -> RawTensor:
     """Zeros behind the ``n`` rows of each head, or elements of its bias: ``padded`` in all."""
     items = _items(tensor).reshape(n_heads, n, -1)
@@ -237,6 +257,7 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
     {
         "permute_rope": permute_rope,
         "plus_one": plus_one,
+        "times": times,
         "minus_exp": minus_exp,
         "flat": flat,
         "column": lambda tensor: flat(tensor, tensor.shape[0]),
@@ -258,6 +279,8 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "scaled_parts": scaled_parts,
         "patch_rows": patch_rows,
         "cube_rows": patch_rows,
+        "frame_rows": frame_rows,
+        "places_first": places_first,
         "padded_heads": padded_heads,
         "padded_columns": padded_columns,
         **dict.fromkeys(QKV[:3], part),
@@ -287,6 +310,10 @@ _OTHERS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
         "cube_rows": lambda shape, m, patch: (
             *(shape[0], shape[1] // (m * patch**2)),
             *(m, patch, patch),
+        ),
+        "frame_rows": lambda shape, m, patch: (
+            *(m, shape[0], shape[1] // (m * patch**2)),
+            *(patch, patch),
         ),
         "padded_heads": lambda shape, n_heads, n, padded: (n_heads * n, *shape[1:]),
         "padded_columns": lambda shape, n_heads, n, padded: (shape[0], n_heads * n),

@@ -2,7 +2,7 @@
 an environment with torch and transformers. What it refuses is said in FILE.error.
 
 ``--vocab``: the files have tokenizers alone. ``--apart``, ``--fused``: they have none, weights stay
-float32, and q, k and v are in three tensors or in one.
+float32, and q, k and v are in three tensors or in one. ``--mmproj``: they are towers alone.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ def convert(how: str, folder: Path, file: Path) -> None:
     from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
 
     fields = ModelBase.load_hparams(folder, False)
+    if how == "--mmproj":
+        name = get_model_architecture(fields, ModelType.MMPROJ)
+        get_model_class(name, mmproj=True)(folder, gguf.LlamaFileType.ALL_F32, file).write()
+        return
     kind: Any = get_model_class(get_model_architecture(fields, ModelType.TEXT))
     if how != "--vocab":
         own = {"model_arch": kind.model_arch, "set_vocab": lambda self: None, "no_mtp": True}

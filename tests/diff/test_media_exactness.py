@@ -19,7 +19,7 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.core.tiles import Media, media_at
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.exec.media import MediaSlots
-from tests import tiny_gemma_vision, tiny_internvl, tiny_qwen_vl, tiny_vision
+from tests import tiny_gemma_vision, tiny_internvl, tiny_pixtral, tiny_qwen_vl, tiny_vision
 from tests.disk_variants import DISK_VARIANTS
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Sizes, Variant, baseline, run
 from tests.fork_variants import FORK_VARIANTS
@@ -53,6 +53,9 @@ MODELS: Mapping[str, Model] = {
     ),
     "internvl": Model(
         tiny_internvl.internvl, tiny_internvl.write, tiny_internvl.VOCAB, tiny_internvl.IMAGE
+    ),
+    "mistral3": Model(
+        tiny_pixtral.mistral3, tiny_pixtral.write, tiny_pixtral.VOCAB, tiny_pixtral.IMAGE
     ),
     "qwen2_5_vl": Model(
         tiny_qwen_vl.qwen2_5_vl, tiny_qwen_vl.write, tiny_qwen_vl.VOCAB, tiny_qwen_vl.IMAGE
@@ -130,6 +133,7 @@ TOGETHER = (
         *(("gemma3", x) for x in TOGETHER),
         *(("qwen3_5_vl", x) for x in (VARIANTS[6], *CHOSEN[9:12], *CHOSEN[16:])),
         *((name, x) for name in ("internvl", "qwen2_5_vl") for x in FEW),
+        *(("mistral3", x) for x in (VARIANTS[6], *FEW, DISK_VARIANTS[1])),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
@@ -163,7 +167,7 @@ def test_rows_of_tiles_are_those_of_the_reference(name: str, tmp_path: Path) -> 
     assert native._media is not None and plain._media is not None
     own, expected = native._media._rows(tile), plain._media._rows(tile)
     config = seeing.model.config
-    assert own.shape == (tile.n_tokens, config.hidden_size * (1 + config.deep_layers))
+    assert own.shape == (tile.n_rows, config.hidden_size * (1 + config.deep_layers))
     assert np.abs(own - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
@@ -205,7 +209,7 @@ def test_images_change_answers(cases: Mapping[str, Case], name: str) -> None:
 
 def repainted(media: Media, seed: int) -> Media:
     pixels = random.Random(seed).randbytes(len(media.pixels))
-    return media_at(media.start, media.n_tokens, pixels, media.columns)
+    return media_at(media.start, media.n_tokens, pixels, media.columns, media.breaks)
 
 
 def test_what_is_before_an_image_is_shared(case: Case) -> None:

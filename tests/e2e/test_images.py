@@ -116,6 +116,18 @@ def test_choices_share_an_image(server: Server) -> None:
     assert both[1]["message"]["content"] != words(alone)
 
 
+def test_beams_of_an_image(server: Server) -> None:
+    """As many as one beam is the greedy answer; pixels of another request come between rounds."""
+    asked = {"use_beam_search": True, "max_tokens": 6}
+    greedy = ask(server, image(5), max_tokens=6)
+    assert words(ask(server, image(5), n=1, **asked)) == words(greedy)
+    alone = [ask(server, image(seed), n=3, **asked)["choices"] for seed in (5, 6)]
+    assert alone[0] != alone[1]
+    with ThreadPoolExecutor(3) as pool:
+        both = pool.map(lambda seed: ask(server, image(seed), n=3, **asked)["choices"], (5, 6, 5))
+        assert list(both) == [alone[0], alone[1], alone[0]]
+
+
 REFUSED: dict[str, tuple[tuple[Json, ...], Json, str]] = {
     "address": (
         ({"type": "image_url", "image_url": {"url": "http://127.0.0.1/x"}},),
@@ -125,7 +137,6 @@ REFUSED: dict[str, tuple[tuple[Json, ...], Json, str]] = {
     "broken": (({"type": "image_url", "image_url": "data:image/png;base64,AAAA"},), {}, "broken"),
     "many": ((image(1), image(2), image(3)), {}, "--limit-mm-per-prompt"),
     "cut": ((image(1),), {"truncate_prompt_tokens": 9}, "truncate_prompt_tokens"),
-    "beams": ((image(1),), {"use_beam_search": True, "n": 2}, "use_beam_search"),
 }
 
 

@@ -10,7 +10,14 @@ from tempfile import TemporaryDirectory
 from kvasir.ir.printer import render
 from kvasir.models.loaded import load_model
 from kvasir.models.tower_programs import build_tower
-from tests import tiny, tiny_gemma_vision, tiny_internvl, tiny_qwen_vl, tiny_vision
+from tests import (
+    tiny,
+    tiny_gemma_vision,
+    tiny_internvl,
+    tiny_pixtral,
+    tiny_qwen_vl,
+    tiny_vision,
+)
 from tests.loading import load
 from tests.oracle.cases import ENCODERS, KIN
 
@@ -77,6 +84,16 @@ def internvl_raw(folder: Path) -> str:
     return _seeing_raw(tiny_internvl.write(tiny_internvl.internvl(), folder))
 
 
+def mistral3_raw(folder: Path) -> str:
+    """Neighbours that a matrix of their own merges."""
+    return _seeing_raw(tiny_pixtral.write(tiny_pixtral.mistral3(), folder))
+
+
+def qwen2_vl_raw(folder: Path) -> str:
+    """Quick GELU as three ops; padded heads."""
+    return _seeing_raw(tiny_qwen_vl.write(tiny_qwen_vl.qwen2_vl(), folder))
+
+
 def qwen2_5_vl_raw(folder: Path) -> str:
     """Sections one behind the other, layers with windows apart from those without."""
     return _seeing_raw(tiny_qwen_vl.write(tiny_qwen_vl.qwen2_5_vl(), folder))
@@ -84,6 +101,11 @@ def qwen2_5_vl_raw(folder: Path) -> str:
 
 def qwen3_vl_raw(folder: Path) -> str:
     return _seeing_raw(tiny_qwen_vl.write(tiny_qwen_vl.qwen3_vl(), folder))
+
+
+def qwen3_vl_moe_raw(folder: Path) -> str:
+    """Experts whose gate and up are halves of one tensor."""
+    return _seeing_raw(tiny_qwen_vl.write(tiny_qwen_vl.qwen3_vl_moe(), folder))
 
 
 def _seeing_raw(path: Path) -> str:
@@ -99,7 +121,8 @@ TEXTS: Mapping[str, Callable[[Path], str]] = {
     for make in (
         *(llama_raw, llama_cpu, mixtral_raw, mixtral_cpu),
         *(qwen2_raw, qwen2_cpu, qwen3_raw, gemma3_raw, gemma3_cpu, smolvlm_raw),
-        *(gemma3_vision_raw, internvl_raw, qwen2_5_vl_raw, qwen3_vl_raw),
+        *(gemma3_vision_raw, internvl_raw, qwen2_vl_raw, qwen2_5_vl_raw, qwen3_vl_raw),
+        *(qwen3_vl_moe_raw, mistral3_raw),
     )
 } | {f"{make.__name__}_raw.txt": partial(_kin_raw, make) for make in (*KIN, *ENCODERS.values())}
 

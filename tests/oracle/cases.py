@@ -17,6 +17,7 @@ from tests import (
     tiny_layer_norms,
     tiny_llama4,
     tiny_moe,
+    tiny_pixtral,
     tiny_qwen_vl,
     tiny_rope,
     tiny_scan,
@@ -67,6 +68,8 @@ ENCODERS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_nomic_bert": tiny_encoders.nomic_bert,
     "tiny_roberta": tiny_encoders.roberta,
     "tiny_modern_bert": tiny_encoders.modern_bert,
+    "tiny_jina_v3": tiny_encoders.jina_v3,
+    "tiny_jina_v3_saved": tiny_encoders.jina_v3_saved,
     "tiny_gemma_embedding": tiny_encoders.gemma_embedding,
 }
 """Models that make vectors alone."""
@@ -96,13 +99,18 @@ GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_qwen3": tiny.qwen3,
     **{f"tiny_{kin.__name__}": kin for kin in KIN},
     "tiny_smolvlm": tiny_vision.smolvlm,
+    "tiny_qwen2_vl": tiny_qwen_vl.qwen2_vl,
     "tiny_qwen2_5_vl": tiny_qwen_vl.qwen2_5_vl,
     "tiny_qwen3_vl": tiny_qwen_vl.qwen3_vl,
+    "tiny_qwen3_vl_moe": tiny_qwen_vl.qwen3_vl_moe,
     "tiny_qwen3_5_vl": tiny_qwen_vl.qwen3_5_vl,
     "tiny_qwen3_5_moe_vl": tiny_qwen_vl.qwen3_5_moe_vl,
     "tiny_gemma3_vision": tiny_gemma_vision.gemma3_vision,
     "tiny_internvl": tiny_internvl.internvl,
     "tiny_internvl_qwen3": tiny_internvl.internvl_qwen3,
+    "tiny_pixtral": tiny_pixtral.pixtral,
+    "tiny_mistral3": tiny_pixtral.mistral3,
+    "tiny_mistral3_ministral3": tiny_pixtral.mistral3_ministral3,
 }
 
 VARIANTS: Mapping[str, Callable[[], TinyModel]] = {

@@ -34,8 +34,13 @@ TEXTS = {
     "gemma3_vision": "gemma3_text",
     "internvl_qwen2": "qwen2",
     "internvl_qwen3": "qwen3",
+    "pixtral": "mistral",
+    "mistral3": "mistral",
+    "mistral3_ministral3": "ministral3",
+    "qwen2_vl": "qwen2_vl_text",
     "qwen2_5_vl": "qwen2_5_vl_text",
     "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
     "qwen3_5_vl": "qwen3_5_text",
     "qwen3_5_moe_vl": "qwen3_5_moe_text",
 }
@@ -81,7 +86,9 @@ def test_defaults(family: Family, architecture: str) -> None:
     kind = KINDS[architecture]
     named = {"architectures": [architecture], **SAID.get(kind, {}), **SAID.get(architecture, {})}
     sees = family.text_key and architecture.endswith("ForConditionalGeneration")
-    part = {family.text_key: {"model_type": TEXTS[family.name]}} if sees else {}
+    text_kind = TEXTS.get(family.name, "")
+    own_part = {"model_type": text_kind, **SAID.get(text_kind, {})}
+    part = {family.text_key: own_part} if sees else {}
     full = transformers.AutoConfig.for_model(kind, **part).to_dict() | named
     needed = {field.hf for field in family.fields.values() if field.hf and field.default is None}
     if "mixers" not in family.fields:  # the kinds of other families' layers follow from the sizes
@@ -89,6 +96,6 @@ def test_defaults(family: Family, architecture: str) -> None:
     said = {name: value for name, value in full.items() if name in needed}
     if part:
         text = full[family.text_key]
-        own = {name: text[name] for name in needed}
+        own = {name: text[name] for name in needed & text.keys()}
         said = {family.text_key: part[family.text_key] | own}
     assert read(said | named) == read(full)

@@ -39,8 +39,10 @@ ENGINE = {"max_model_len": 512, "dtype": "float32"}
 MEAN, STD = (0.5, 0.4, 0.6), (0.5, 0.3, 0.7)
 MODELS: dict[str, Callable[[], TinyModel]] = {
     "qwen3_vl": tiny_qwen_vl.qwen3_vl,
+    "qwen3_vl_moe": tiny_qwen_vl.qwen3_vl_moe,
     "qwen3_5_vl": tiny_qwen_vl.qwen3_5_vl,
     "qwen2_5_vl": tiny_qwen_vl.qwen2_5_vl,
+    "qwen2_vl": tiny_qwen_vl.qwen2_vl,
 }
 
 
@@ -191,6 +193,8 @@ def test_places_between_positions(grid: tuple[int, int], side: int) -> None:
         ("qwen3_vl", "Qwen3VLForConditionalGeneration"),
         ("qwen3_5", "Qwen3_5ForConditionalGeneration"),
         ("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"),
+        ("qwen2_vl", "Qwen2VLForConditionalGeneration"),
+        ("qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration"),
     ],
 )
 def test_defaults(kind: str, architecture: str, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from tests.tiny import TinyModel
 MODELS: dict[str, Callable[[], TinyModel]] = {
     "qwen3_vl": tiny_qwen_vl.qwen3_vl,
     "qwen2_5_vl": tiny_qwen_vl.qwen2_5_vl,
+    "qwen2_vl": tiny_qwen_vl.qwen2_vl,
 }
 
 
@@ -38,11 +39,14 @@ def altered(spec: QwenTowerSpec) -> Iterator[tuple[str, QwenTowerSpec]]:
     for name in ("gated", "qkv_bias", "o_bias", "mlp_bias", "both_ways", "parallel"):
         flags = {name: not getattr(spec.block, name)}
         yield name, replace(spec, block=replace(spec.block, **flags))
+    for name in spec.keys:
+        yield f"key of {name}", replace(spec, keys={**spec.keys, name: "other"})
     yield "norm", replace(spec, block=replace(spec.block, norm="layer"))
     yield "patch_bias", replace(spec, patch_bias=not spec.patch_bias)
     yield "taps", replace(spec, taps=(1,))
     yield "full", replace(spec, full=(1, 2))
-    yield "prefixes", replace(spec, prefixes=("other.",))
+    yield "encoders", replace(spec, encoders=("other.",))
+    yield "of_gguf", replace(spec, of_gguf=True)
 
 
 def seen(source: ModelSource, family: Family, bare: Path) -> list[str]:

@@ -52,7 +52,7 @@ class NativeTower:
         )
 
     def rows(self, media: Media) -> FloatArray:
-        """f32 [n_tokens, columns of an embedding], and behind them those of ``deep_media``."""
+        """f32 [n_rows, columns of an embedding], and behind them those of ``deep_media``."""
         tower = self._tower
         given = encoder_inputs(tower, media)
         found: list[FloatArray] = [given[PATCHES]]
@@ -60,7 +60,7 @@ class NativeTower:
             found = encoder.run({**given, PATCHES: found[0]}, lengths)
         folded = [joined(rows, tower.tile) for rows in found]
         of = dict(zip(tower.connector.inputs, folded, strict=True))
-        alone = np.array([media.n_tokens], np.int32)
+        alone = np.array([media.n_rows], np.int32)
         return placed(np.concatenate(self._connector.run(of, alone), axis=1), tower, media)
 
 

@@ -50,14 +50,14 @@ class ReferenceTower:
     weights: Mapping[str, FloatArray]
 
     def rows(self, media: Media) -> FloatArray:
-        """f32 [n_tokens, columns of an embedding], and behind them those of ``deep_media``."""
+        """f32 [n_rows, columns of an embedding], and behind them those of ``deep_media``."""
         tower, given = self.tower, encoder_inputs(self.tower, media)
         found: list[FloatArray] = [given[PATCHES]]
         for program, lengths in zip(tower.encoders, stage_rows(tower, media), strict=True):
             found = self._run(program, {**given, PATCHES: found[0]}, lengths)
         folded = [joined(rows, tower.tile) for rows in found]
         of = dict(zip(tower.connector.inputs, folded, strict=True))
-        alone = np.array([media.n_tokens])
+        alone = np.array([media.n_rows])
         return placed(np.concatenate(self._run(tower.connector, of, alone), axis=1), tower, media)
 
     def _run(

@@ -14,11 +14,11 @@ QWEN2_5_VL = replace(
     QWEN2,
     name="qwen2_5_vl",
     architectures=("Qwen2_5_VLForConditionalGeneration",),
-    gguf="",
+    gguf="qwen2vl",
     text_key="text_config",
     text_beside=True,
     tower=QwenTowerSpec(
-        prefixes=("model.visual.", "visual."),
+        encoders=("model.visual.", "visual."),
         names={
             "patch": "patch_embed.proj",
             "attn_norm": f"{_LAYER}.norm1",
@@ -50,10 +50,10 @@ QWEN2_5_VL = replace(
     rope_axes=RopeAxes((16, 24, 24)),
     fields={
         **QWEN2.fields,
-        "n_kv_heads": ModelField("num_key_value_heads", "", 8),
-        "first_window": ModelField("max_window_layers", "", 80),
-        "norm_eps": ModelField("rms_norm_eps", "", 1e-5),
-        "theta": ModelField("rope_theta", "", 1e6),
+        "n_kv_heads": ModelField("num_key_value_heads", "attention.head_count_kv", 8, 0),
+        "first_window": ModelField("max_window_layers", "", 80, 0),
+        "norm_eps": ModelField("rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-5),
+        "theta": ModelField("rope_theta", "rope.freq_base", 1e6, 1e4),
     },
     harmless={
         **QWEN2.harmless,

@@ -12,7 +12,7 @@ _LAYER = "blocks.{}"
 _DEEP = "deepstack_merger_list.{}"
 
 QWEN3_TOWER = QwenTowerSpec(
-    prefixes=("model.visual.",),
+    encoders=("model.visual.",),
     names={
         "patch": "patch_embed.proj",
         "positions": "pos_embed",
@@ -56,15 +56,16 @@ QWEN3_VL = replace(
     QWEN3,
     name="qwen3_vl",
     architectures=("Qwen3VLForConditionalGeneration",),
-    gguf="",
+    gguf="qwen3vl",
     hf_layers="model.language_model.layers",
     text_key="text_config",
     tower=QWEN3_TOWER,
     rope_axes=RopeAxes((24, 20, 20), woven=True),
     fields={
         **{name: field for name, field in QWEN3.fields.items() if name not in _WINDOWS},
-        "theta": ModelField("rope_theta", "", 5e5),
+        "theta": ModelField("rope_theta", "rope.freq_base", 5e5, 1e4),
     },
+    harmless={**QWEN3.harmless, "n_deepstack_layers": None},
     tensors={
         **QWEN3.tensors,
         "embed": QWEN3.tensors["embed"]._replace(hf="model.language_model.embed_tokens"),

@@ -1,0 +1,121 @@
+"""The tower of Pixtral and Mistral 3, from its config: images of any size, up to a longest side,
+and a merger that only some have. It is built as those of Qwen (``models.qwen_programs``)."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from msgspec.structs import replace
+
+from kvasir.core.tiles import CHANNELS, MAX_SIDE, MAX_TOKENS, Bounding, TileSpec
+from kvasir.models.family import PixtralTowerSpec
+from kvasir.models.keys import Keys
+from kvasir.models.qwen_tower import (
+    CLIP_MEAN,
+    CLIP_STD,
+    HEAD_STEP,
+    MAX_FOLD,
+    MAX_PATCH,
+    THETA,
+    QwenTower,
+    channels,
+)
+from kvasir.models.spec import MAX_LAYERS, ROPE, LayerSpec, ModelConfig, RopeAxes, RopeConfig
+
+_EPS = 1e-5
+_TEXT_EPS = 1e-6
+_ACTS = ("gelu", "silu")
+_FIXED = ("do_rescale", "do_normalize", "do_convert_rgb", "do_resize")
+"""Flags of the processor that are set here."""
+_LONGEST = 1024
+
+
+def read_pixtral_tower(
+    spec: PixtralTowerSpec, bases: tuple[str, str], config: Keys, processor: Keys, out_size: int
+) -> QwenTower:
+    """The tower of a model with rows of ``out_size``; ``bases``: before names of tensors of encoder
+    and merger. Raises ModelError."""
+    vision, text = config.table("vision_config") or config, config.table("text_config") or config
+    vision.word("model_type", ("pixtral",), "pixtral")
+    for name, (wanted, default) in spec.above.items():
+        found = config.raw(name)
+        if (default if found is None else found) != wanted:
+            raise config.error(name, found, repr(wanted))
+    encoder = _encoder(spec, vision)
+    return QwenTower(
+        spec,
+        bases[0],
+        encoder,
+        encoder.hidden_size // encoder.layers[0].n_heads,
+        0,
+        out_size,
+        _tile(spec, config, vision, processor),
+        merger_prefix=bases[1],
+        merger_eps=text.number("rms_norm_eps", _TEXT_EPS),
+        merger_bias=config.flag("multimodal_projector_bias", spec.merger_bias),
+    )
+
+
+def read_bounding(processor: Keys, unit: int) -> Bounding:
+    """Raises ModelError on a processor that reads images in another way."""
+    for name in _FIXED:
+        processor.refuse(name, True)
+    processor.refuse("do_center_crop", False)
+    size = processor.table("size")
+    longest = _LONGEST if size is None else size.integer("longest_edge", most=MAX_SIDE)
+    if ceil(longest / unit) ** 2 > MAX_TOKENS:
+        raise processor.error("size", {"longest_edge": longest}, f"at most {MAX_TOKENS} tokens")
+    return Bounding(unit, longest, processor.integer("resample", 3, least=0, most=5))
+
+
+def _tile(spec: PixtralTowerSpec, config: Keys, vision: Keys, processor: Keys) -> TileSpec:
+    patch = vision.integer("patch_size", spec.sizes["patch_size"], most=MAX_PATCH)
+    name, default = spec.fold
+    fold = config.integer(name, default, most=MAX_FOLD) if name else default
+    if vision.integer("num_channels", CHANNELS) != CHANNELS:
+        raise vision.error("num_channels", vision.raw("num_channels"), str(CHANNELS))
+    return TileSpec(
+        0,
+        patch,
+        fold,
+        processor.number("rescale_factor", 1 / 255),
+        channels(processor, "image_mean", CLIP_MEAN),
+        channels(processor, "image_std", CLIP_STD),
+    )
+
+
+def _encoder(spec: PixtralTowerSpec, vision: Keys) -> ModelConfig:
+    sizes = spec.sizes
+    hidden, heads, inner = (
+        vision.integer(name, sizes[name])
+        for name in ("hidden_size", "num_attention_heads", "intermediate_size")
+    )
+    depth = vision.integer("num_hidden_layers", sizes["num_hidden_layers"], most=MAX_LAYERS)
+    if hidden % heads or hidden // heads % 4:
+        expected = f"a multiple of 4 x num_attention_heads = {4 * heads}"
+        raise vision.error("hidden_size", hidden, expected)
+    dim = hidden // heads
+    if vision.integer("head_dim", dim) != dim:
+        raise vision.error("head_dim", vision.raw("head_dim"), f"hidden_size over heads, {dim}")
+    padded = -(-dim // HEAD_STEP) * HEAD_STEP
+    axes = RopeAxes((0, dim // 4, dim // 4))
+    rope = RopeConfig(_theta(vision), rotary_dim=0 if dim == padded else dim, axes=axes)
+    return ModelConfig(
+        family="pixtral_tower",
+        kind="hf",
+        block=replace(spec.block, act=vision.word("hidden_act", _ACTS, spec.block.act)),
+        vocab_size=0,
+        hidden_size=hidden,
+        layers=(LayerSpec(heads, heads, padded, inner),) * depth,
+        max_positions=MAX_TOKENS,
+        norm_eps=_EPS,
+        attention_scale=float(dim**-0.5),
+        ropes={ROPE: rope},
+    )
+
+
+def _theta(vision: Keys) -> float:
+    """Newer files have a table of it."""
+    rope = vision.table("rope_parameters")
+    said = vision if rope is None else rope
+    return said.number("rope_theta", THETA, least=1.0)
