@@ -27,11 +27,14 @@ from kvasir.text.choice import Delta
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.validation.names import Names
 from kvasir.validation.sampling import SamplingParams
+from kvasir.validation.speculative import MOST
+from kvasir.validation.speculative import NAME as SPECULATIVE
 
 NAME = "tgi"
 FINISHES = {"length": "length", "stop": "eos_token"}
 SAME = ("temperature", "top_p", "top_k", "typical_p", "repetition_penalty", "frequency_penalty")
-NAMES = {name: name for name in (*SAME, "seed", "stop")} | {"truncate_prompt_tokens": "truncate"}
+NAMES = {name: name for name in (*SAME, "seed", "stop", f"{SPECULATIVE}.{MOST}")}
+NAMES |= {"truncate_prompt_tokens": "truncate"}
 """Our names of the parameters, and TGI's."""
 
 
@@ -52,6 +55,7 @@ class TgiParameters(msgspec.Struct, frozen=True, kw_only=True):
     top_n_tokens: int = 0
     truncate: int | None = None
     grammar: dict[str, Any] | None = None
+    speculative: bool | dict[str, Any] | None = None
 
 
 class TgiRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +103,7 @@ def read(body: Json, *, strict: bool) -> Asked:
             max_tokens=sent.max_new_tokens,
             logprobs=sent.top_n_tokens if needs_logprobs else None,
             structured_outputs=grammar,
+            speculative=sent.speculative,
         ),
         prompts=(request.inputs,),
         model=request.model,
