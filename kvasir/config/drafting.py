@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from kvasir.config.dtype import choose_dtype
 from kvasir.config.options import EngineOptions
-from kvasir.config.resolved import DraftConfig, ModelFacts
+from kvasir.config.resolved import DraftConfig, DType, ModelFacts
 from kvasir.config.sizes import format_size
 from kvasir.config.speculation import Speculation
 from kvasir.core.errors import ConfigError, KvasirError
@@ -37,8 +37,9 @@ def beside(target: ModelFacts, draft: ModelFacts, free_memory: int) -> ModelFact
 
 
 def may_lag(draft: ModelFacts) -> bool:
-    """What it lacks can be taken in later: no window has given blocks back meanwhile."""
-    return not any(draft.windows)
+    """What it lacks can be taken in later: no window has given blocks back meanwhile, and it reads
+    tokens alone."""
+    return not (draft.is_head or any(draft.windows))
 
 
 def share_of(draft: ModelFacts, both: ModelFacts) -> float:
@@ -53,15 +54,20 @@ def draft_config(
     options: EngineOptions,
     length: int,
     reasons: dict[str, str],
+    target_dtype: DType,
 ) -> DraftConfig | None:
-    """How the draft model that ``speculation`` names computes, for requests of ``length`` tokens;
-    adds to the reasons. Raises ConfigError."""
-    if speculation is None or speculation.model is None:
+    """How the draft model or head that ``speculation`` names computes, for requests of ``length``
+    tokens; adds to the reasons. Raises ConfigError."""
+    if speculation is None or not speculation.has_program:
         return None
     if draft is None:
         raise KvasirError(f"nobody opened the draft model {speculation.model}")
     dtype, why = choose_dtype(options.dtype, draft.weight_dtype)
+    if draft.is_head:
+        dtype, why = target_dtype, "the target's, whose weights it shares"
     reasons["draft_dtype"] = f"{dtype}: {why}"
+    if draft.vocabulary:
+        reasons["draft_vocabulary"] = f"{draft.vocab_size}: {draft.vocabulary}"
     asked, context = speculation.max_model_len, draft.context_length
     if asked is not None and asked > context:
         raise ConfigError(

@@ -86,7 +86,9 @@ def resolve(
         executor=executor,
         loop=LoopConfig(planner.overlap(executor), options.jump_ahead),
         speculation=speculation,
-        draft=draft_config(draft, speculation, planner.options, length, planner.reasons),
+        draft=draft_config(
+            draft, speculation, planner.options, length, planner.reasons, planner.dtype()
+        ),
         seed=options.seed,
         disk=disk_config(planner.options, planner.reasons),
         reasons=planner.reasons,
@@ -156,6 +158,7 @@ class _Planner(msgspec.Struct, frozen=True):
             min_draft_tokens=speculation.n_least if speculation else 0,
             lazy_drafts=draft is not None and may_lag(draft),
             draft_share=0.0 if draft is None else share_of(draft, self.model),
+            draft_is_head=draft is not None and draft.is_head,
             enable_prefix_caching=self.options.enable_prefix_caching,
             itl_target=self.itl_target(),
             preemption_mode=self.preemption_mode(),

@@ -14,13 +14,16 @@ from kvasir.core.plan import MAX_DRAFTS
 
 DRAFT_MODEL = "draft_model"
 LOOKUPS = ("ngram", "suffix")
-METHODS = (*LOOKUPS, DRAFT_MODEL)
+HEADS = ("eagle", "eagle3", "mtp")
+"""Which read what the target computes; the last one is of its own checkpoint."""
+METHODS = (*LOOKUPS, DRAFT_MODEL, *HEADS)
+WITH_MODEL = (DRAFT_MODEL, *HEADS[:2])
 MAX_TOKENS = 63
 """Drafted tokens of a row."""
 MAX_MATCH = 64
 """Tokens of a match; longer ones are no better."""
 MIN_STORED, MAX_STORED = 1000, 100_000_000
-DEFAULT_TOKENS = {"ngram": 7, "suffix": 15, DRAFT_MODEL: 8}
+DEFAULT_TOKENS = {"ngram": 7, "suffix": 15, DRAFT_MODEL: 8, "eagle": 4, "eagle3": 4, "mtp": 3}
 DEFAULT_NGRAM = 5
 """Tokens of a match, as in vLLM."""
 SUFFIX_MIN = 3
@@ -36,9 +39,11 @@ BOUNDS = {
     "max_model_len": (1, 2**31 - 1),
     "draft_tensor_parallel_size": (1, 1),
 }
-KEYS = ("method", "model", *BOUNDS, "adaptive")
+HETEROGENEOUS = "use_heterogeneous_vocab"
+KEYS = ("method", "model", *BOUNDS, "adaptive", HETEROGENEOUS)
 OF_LOOKUPS = ("prompt_lookup_min", "prompt_lookup_max", "stored_tokens")
-OF_DRAFT_MODELS = ("model", "max_model_len", "draft_tensor_parallel_size")
+OF_PROGRAMS = ("max_model_len", "draft_tensor_parallel_size")
+"""Keys of what has a program of its own."""
 OLD_MODELS = ("ngram", "[ngram]")
 """Which the name of a draft model may be for the method of that name."""
 
@@ -62,6 +67,17 @@ class Speculation(msgspec.Struct, frozen=True):
     """The file or folder of a draft model."""
     max_model_len: int | None = None
     """Tokens of a request behind which it drafts nothing; None: its context."""
+    may_differ: bool = False
+    """A draft model may have other tokens than the target."""
+
+    @property
+    def has_program(self) -> bool:
+        """Tokens are drafted by the executor."""
+        return self.method not in LOOKUPS
+
+    @property
+    def is_head(self) -> bool:
+        return self.method in HEADS
 
     @property
     def reason(self) -> str:
@@ -79,9 +95,6 @@ def parse_speculation(options: EngineOptions) -> Speculation | None:
         return None
     method = _method(values)
     _check_bounds(values, method)
-    is_adaptive = values.get("adaptive", True)
-    if not isinstance(is_adaptive, bool):
-        raise ConfigError(f"speculative_config's adaptive is {is_adaptive!r}: needs true or false")
     shortest, longest = _lengths(method, values)
     if method == "ngram" and values.get("stored_tokens"):
         raise ConfigError("speculative_config's ngram keeps no earlier answers: use suffix")
@@ -102,11 +115,19 @@ def parse_speculation(options: EngineOptions) -> Speculation | None:
         shortest,
         longest,
         stored,
-        is_adaptive,
+        _flag(values, "adaptive", True),
         n_least,
-        values["model"] if method == DRAFT_MODEL else None,
+        values["model"] if method in WITH_MODEL else None,
         values.get("max_model_len"),
+        _flag(values, HETEROGENEOUS, False),
     )
+
+
+def _flag(values: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = values.get(name, default)
+    if not isinstance(value, bool):
+        raise ConfigError(f"speculative_config's {name} is {value!r}: needs true or false")
+    return value
 
 
 def _method(values: Mapping[str, Any]) -> str:
@@ -120,7 +141,7 @@ def _method(values: Mapping[str, Any]) -> str:
         raise ConfigError(
             f"speculative_config's method {method!r} is not there: use one of {', '.join(METHODS)}"
         )
-    if is_draft != (method == DRAFT_MODEL):
+    if is_draft != (method in WITH_MODEL):
         raise ConfigError(
             f"speculative_config's method {method} "
             + (
@@ -129,7 +150,8 @@ def _method(values: Mapping[str, Any]) -> str:
                 else "needs model: a file or folder"
             )
         )
-    strange = OF_LOOKUPS if is_draft else OF_DRAFT_MODELS[1:]
+    strange = OF_PROGRAMS if method in LOOKUPS else OF_LOOKUPS
+    strange = strange if method == DRAFT_MODEL else (*strange, HETEROGENEOUS)
     if found := [name for name in strange if name in values]:
         raise ConfigError(f"speculative_config's method {method} has no {', '.join(found)}")
     return method
@@ -138,7 +160,7 @@ def _method(values: Mapping[str, Any]) -> str:
 def _check_bounds(values: Mapping[str, Any], method: str) -> None:
     """Of numbers."""
     for name, (low, high) in BOUNDS.items():
-        if name == "num_speculative_tokens" and method == DRAFT_MODEL:
+        if name == "num_speculative_tokens" and method not in LOOKUPS:
             high = MAX_DRAFTS
         value = values.get(name, low)
         if type(value) is not int or not low <= value <= high:

@@ -20,13 +20,17 @@ from kvasir.ir.pool import with_pool
 from kvasir.ir.program import Program
 from kvasir.models import build_program, ignorable
 from kvasir.models.draft import build_draft
+from kvasir.models.export import NO_EXPORT
+from kvasir.models.heads import HeadExport, LoadedHead, head_program
 from kvasir.models.loaded import LoadedModel, load_model, model_facts
+from kvasir.models.read_heads import bind_features, bind_head, of_target_alone
 from kvasir.models.rope import rope_digest
 from kvasir.models.tower_programs import build_tower
 from kvasir.weights.bind import Binding, bind
 
 ARITHMETIC = 3
 """Version of what the executors compute, bit for bit; tests/golden/bits.json holds them to it."""
+Drafter = LoadedModel | LoadedHead
 
 
 class Wishes(msgspec.Struct, frozen=True):
@@ -78,9 +82,9 @@ class Backend(Protocol):
         model: LoadedModel | None,
         config: EngineConfig,
         wishes: Wishes,
-        draft: LoadedModel | None = None,
+        draft: Drafter | None = None,
     ) -> Built:
-        """``draft``: the model that drafts, where the config has one."""
+        """``draft``: the model or the head that drafts, where the config has one."""
         ...
 
 
@@ -125,11 +129,19 @@ class ProgramBackend(msgspec.Struct, frozen=True):
         return model_facts(self._some(model))
 
     def program(
-        self, model: LoadedModel, config: EngineConfig, act_block: int = MAX_ACT_BLOCK
+        self,
+        model: LoadedModel,
+        config: EngineConfig,
+        act_block: int = MAX_ACT_BLOCK,
+        head: LoadedHead | None = None,
     ) -> tuple[Program, Binding]:
-        """The program of a model after all passes, and its weights."""
-        raw = build_program(model.config, max_positions=config.sizes.max_model_len)
-        binding = bind(raw, model.source, ignorable(model.config))
+        """The program of a model after all passes, with what ``head`` reads of it, and all weights
+        that it has."""
+        export = NO_EXPORT if head is None else HeadExport(head)
+        raw = build_program(model.config, max_positions=config.sizes.max_model_len, export=export)
+        binding = bind(of_target_alone(raw), model.source, ignorable(model.config))
+        if head is not None:
+            binding = replace(binding, others=(bind_features(head, raw),))
         lowered = self._lowered(config, binding, act_block, config.kv.kind.short)
         return lowered(raw), binding
 
@@ -162,29 +174,50 @@ class ProgramBackend(msgspec.Struct, frozen=True):
         self,
         bundle: Bundle,
         binding: Binding,
-        draft: LoadedModel | None,
+        draft: Drafter | None,
         config: EngineConfig,
         act_block: int,
     ) -> tuple[Bundle, Binding]:
-        """``bundle`` with the program of a draft model, in its own arithmetic, and the weights of
-        both."""
+        """``bundle`` with the program of a draft model, in its own arithmetic, or of a head; and
+        the weights of both."""
         if draft is None or config.draft is None:
             return bundle, binding
+        if isinstance(draft, LoadedHead):
+            return self._with_head(bundle, binding, draft, config, act_block)
         raw, own = build_draft(draft, config.sizes.max_model_len)
         kind, dtype = config.kv.kind.short, config.draft.dtype
         lowered = self._lowered(config, own, act_block, kind, dtype)(raw)
         joined = with_draft(bundle, lowered)
         return joined, replace(binding, others=(own.named(f"{DRAFT}."),))
 
+    def _with_head(
+        self,
+        bundle: Bundle,
+        binding: Binding,
+        head: LoadedHead,
+        config: EngineConfig,
+        act_block: int,
+    ) -> tuple[Bundle, Binding]:
+        """``bundle`` with the program of a head, in the arithmetic of its target, which it shares
+        weights with."""
+        raw, carried = head_program(head, config.sizes.max_model_len)
+        own = bind_head(head, raw)
+        shared = {name: binding[name] for name in head.shared}
+        both = Binding({**own.weights, **shared})
+        lowered = self._lowered(config, both, act_block, config.kv.kind.short)(raw)
+        joined = with_draft(bundle, lowered, head.shared, carried)
+        return joined, replace(binding, others=(*binding.others, own.named(f"{DRAFT}.")))
+
     def build(
         self,
         model: LoadedModel | None,
         config: EngineConfig,
         wishes: Wishes,
-        draft: LoadedModel | None = None,
+        draft: Drafter | None = None,
     ) -> Built:
         model = self._some(model)
-        program, binding = self.program(model, config, wishes.act_block)
+        head = draft if isinstance(draft, LoadedHead) else None
+        program, binding = self.program(model, config, wishes.act_block, head)
         bundle, more = self._with_tower(with_pool(program), model, config, wishes.act_block)
         binding = replace(binding, weights={**binding.weights, **more.weights})
         bundle, binding = self._with_draft(bundle, binding, draft, config, wishes.act_block)

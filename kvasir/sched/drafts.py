@@ -51,7 +51,9 @@ class Drafts:
             is_adaptive=config.adapts_drafts,
             n_least=config.min_draft_tokens,
             draft_share=config.draft_share,
+            is_head=config.draft_is_head,
         )
+        self._is_head = config.draft_is_head
         self._following: Following | None = None
         if config.lazy_drafts:
             sizes = config.sizes
@@ -203,7 +205,8 @@ class Drafts:
         if result.draft_seconds:
             seconds -= result.draft_seconds
             self._counters.draft_seconds += result.draft_seconds
-            self._controller.drafted(draft_passes(plan), result.draft_seconds)
+            passes = draft_passes(plan, is_head=self._is_head)
+            self._controller.drafted(passes, result.draft_seconds)
         if self._running:
             self._learn(plan, making.owners, result)
         if self._proposer is None or not seconds or load.tokens - n_drafted > load.rows:
@@ -238,12 +241,13 @@ def _may_draft(request: Request) -> bool:
     return is_long and request.params.max_drafts != 0 and not request.is_behind
 
 
-def draft_passes(plan: StepPlan) -> list[int]:
-    """Tokens of each pass of a draft program in a step."""
+def draft_passes(plan: StepPlan, *, is_head: bool = False) -> list[int]:
+    """Tokens of each pass of a draft program in a step; a head gives the first of those that are
+    asked for with what it takes in."""
     rows = plan.rows if plan.follows is None else plan.follows
     asked = [row.n_drafts for row in plan.rows if row.n_drafts]
     passes = [sum([len(row.tokens) for row in rows])]
-    passes += [sum([n > j for n in asked]) for j in range(max(asked, default=0))]
+    passes += [sum([n > j for n in asked]) for j in range(int(is_head), max(asked, default=0))]
     return [n for n in passes if n]
 
 

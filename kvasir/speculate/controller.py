@@ -66,12 +66,19 @@ class Controller:
     choices."""
 
     def __init__(
-        self, *, is_adaptive: bool = True, n_least: int = 0, draft_share: float = 0.1
+        self,
+        *,
+        is_adaptive: bool = True,
+        n_least: int = 0,
+        draft_share: float = 0.1,
+        is_head: bool = False,
     ) -> None:
         """``n_least``: tokens of a draft below which none is computed. ``draft_share``: of a step
-        of the target, that a pass of a draft program is expected to take."""
+        of the target, that a pass of a draft program is expected to take; ``is_head``: it reads
+        along, whoever asks."""
         self._is_adaptive = is_adaptive
         self._n_least = n_least
+        self._is_head = is_head
         self._survival = Survival()
         self._curve = Curve()
         self._passes = PassCosts(draft_share)
@@ -182,7 +189,8 @@ class Controller:
         self, asks: Sequence[Ask], slots: Sequence[_Slot], alone: int, seconds: float
     ) -> int:
         """Of the first slots so many as make the rate highest, drafting included."""
-        chains = Chains(self._passes, self._curve.seconds(1), len(asks))
+        step = self._curve.seconds(1)
+        chains = Chains(self._passes, step, len(asks), is_head=self._is_head)
         expected, lacking = float(alone), 0.0
         best, best_rate = 0, alone / (self._curve.seconds(alone) + seconds)
         for n, (survival, i) in enumerate(slots, 1):

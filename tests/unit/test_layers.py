@@ -95,6 +95,7 @@ LATE = (
     "kvasir.__main__",
     "kvasir.cli.",
     "kvasir.config.heap",
+    "kvasir.engine.build",
     "kvasir.exec.backends",
     "kvasir.grammar.masks",
     "kvasir.serve.engine_process",

@@ -51,6 +51,15 @@ def test_nobody_speculates_unasked() -> None:
             },
             Speculation("draft_model", 8, 5, 5, 0, False, 2, "a.gguf", 99),
         ),
+        (
+            {"model": "a.gguf", "use_heterogeneous_vocab": True},
+            Speculation("draft_model", 8, 5, 5, 0, True, 0, "a.gguf", None, True),
+        ),
+        (
+            {"method": "eagle3", "model": "head", "max_model_len": 99},
+            Speculation("eagle3", 4, 5, 5, 0, True, 0, "head", 99),
+        ),
+        ({"method": "mtp"}, Speculation("mtp", 3, 5, 5, 0, True)),
     ],
 )
 def test_words_of_vllm(config: dict[str, Any], expected: Speculation) -> None:
@@ -75,7 +84,10 @@ def test_old_words() -> None:
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"method": "eagle"}, "'eagle' is not there: use one of ngram, suffix, draft_model"),
+        ({"method": "medusa"}, "'medusa' is not there: use one of ngram, suffix, draft_model"),
+        ({"method": "ngram", "rejection_sample_method": "standard"}, "has rejection_sample_method"),
+        ({"model": "a", "use_heterogeneous_vocab": 1}, "vocab is 1: needs true or false"),
+        ({"method": "suffix", "use_heterogeneous_vocab": True}, "suffix has no use_heterogeneous"),
         ({"method": ["ngram"]}, "is not there"),
         ({"method": "ngram", "modle": 1}, "has modle: known are method"),
         ({"num_speculative_tokens": 64}, "is 64: needs a number from 1 to 63"),

@@ -88,7 +88,8 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         if bundle.draft is not None:
             arrays, n_logits = {**arrays, **result_arrays(sizes.max_num_seqs)}, sizes.max_num_seqs
             draft = own.program(machine, bundle.draft, lowered[DRAFT], arrays, n_logits)
-            self._draft_with(draft, bundle.read_by(DRAFT))
+            carried = lowered[DRAFT].values[bundle.carried] if bundle.carried else -1
+            self._draft_with(draft, bundle.read_by(DRAFT), carried)
         self._pooled: PooledRows | None = None
         if bundle.pool is not None:
             self._pooled = PooledRows.of(bundle.pool, sizes)
@@ -119,9 +120,9 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         is_media = own.integers(self.lowered, IS_MEDIA)[:, 0]
         return MediaRows(rows_of, media, is_media, self._arrays.ends)
 
-    def _draft_with(self, draft: _native.Program, exports: Sequence[str]) -> None:
+    def _draft_with(self, draft: _native.Program, exports: Sequence[str], carried: int) -> None:
         buffers = [self.lowered.values[name] for name in exports]
-        self._native.draft_with(draft, self._arrays.arrays, buffers)
+        self._native.draft_with(draft, self._arrays.arrays, buffers, carried)
 
     @property
     def phases(self) -> int:
@@ -263,7 +264,8 @@ def _arena(programs: Iterable[Lowered]) -> NDArray[np.uint8]:
 def _step_arrays(bundle: Bundle, sizes: EngineSizes, lowered: Lowered) -> StepArrays:
     """``lowered``: the target."""
     max_drafts = 0 if bundle.draft is None else MAX_DRAFTS
-    arrays = StepArrays(sizes, max_drafts, inputs=bundle.target.inputs)
+    has_head, inputs = bool(bundle.carried), bundle.target.inputs
+    arrays = StepArrays(sizes, max_drafts, inputs, has_head=has_head)
     n_kept = arrays.keep_inputs(lowered.kept_columns)
     if n_kept and not lowered.takes_drafts:
         raise ModelError(f"{n_kept} drafted tokens: a scan has no convolution in front of it")

@@ -1,0 +1,58 @@
+"""Heads in the exactness harness: batches, chunks, preemption, forks, replays, the prefix cache."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import pytest
+from msgspec import structs
+
+from tests import tiny
+from tests.draft_variants import DRAFT_VARIANTS, Counted
+from tests.exactness import Outcome, Sizes, Variant, baseline, run
+from tests.head_toy import head_toy
+from tests.headed import METHODS, headed
+from tests.request_sets import make_requests, make_sharing_requests
+from tests.toy_bundle import Toy
+
+SIZES = Sizes(tiny.VOCAB, max_model_len=128)
+REQUESTS = [
+    *make_requests(7, tiny.VOCAB, seed=4, max_prompt=60, max_tokens=32),
+    *make_sharing_requests(7, tiny.VOCAB, seed=5, max_prompt=60, max_tokens=32),
+]
+REQUESTS = [structs.replace(request, id=i) for i, request in enumerate(REQUESTS)]
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    made = headed(request.param, tmp_path_factory.mktemp(request.param))
+    head = json.loads(made.config).get("model")
+    return head_toy(made.method, made.path, head)
+
+
+@pytest.fixture(scope="module")
+def expected(toy: Toy) -> Outcome:
+    return baseline(toy.native_alone, REQUESTS, SIZES)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("variant", DRAFT_VARIANTS, ids=lambda variant: variant.name)
+def test_answers_are_those_of_the_target_alone(
+    toy: Toy, expected: Outcome, variant: Variant
+) -> None:
+    counted = Counted(partial(toy.native, threads=1))
+    outcome = run(counted, REQUESTS, SIZES, variant)
+    assert outcome.answers == expected.answers
+    assert counted.n_verified > 50
+    assert (counted.n_named > 0) == variant.overlap
+
+
+def test_the_reference_drafts_the_same(toy: Toy) -> None:
+    variant = next(x for x in DRAFT_VARIANTS if x.name == "batch, shuffled")
+    counted = [Counted(toy.native), Counted(toy.reference)]
+    answers = [run(each, REQUESTS[:5], SIZES, variant).answers for each in counted]
+    tokens = [{i: x.tokens for i, x in each.items()} for each in answers]
+    assert tokens[0] == tokens[1]
+    assert counted[0].drafts == counted[1].drafts
+    assert len(counted[0].drafts) > 20
