@@ -65,7 +65,7 @@ def resolve(
     n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)
     n_tokens = planner.beside_spans(n_tokens, n_seqs)
     speculation = planner.speculation()
-    n_drafts = speculation.n_tokens if speculation else max_draft_tokens
+    n_drafts = speculation.most_tokens if speculation else max_draft_tokens
     planner = planner.beside_drafts(n_seqs, n_drafts)
     kv = planner.kv(n_seqs, n_tokens)
     length = planner.length(kv)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -69,6 +69,21 @@ class Speculation(msgspec.Struct, frozen=True):
     """Tokens of a request behind which it drafts nothing; None: its context."""
     may_differ: bool = False
     """A draft model may have other tokens than the target."""
+    lookup: Speculation | None = None
+    """Beside one with a program: drafts from texts, where they are expected to bring more."""
+
+    @property
+    def parts(self) -> tuple[Speculation, ...]:
+        return (self,) if self.lookup is None else (self, self.lookup)
+
+    @property
+    def name(self) -> str:
+        """Of all methods."""
+        return "+".join(part.method for part in self.parts)
+
+    @property
+    def most_tokens(self) -> int:
+        return max(part.n_tokens for part in self.parts)
 
     @property
     def has_program(self) -> bool:
@@ -84,15 +99,42 @@ class Speculation(msgspec.Struct, frozen=True):
         """As the start-up report shows it."""
         most = "at most " if self.is_adaptive else ""
         model = "" if self.model is None else f" {printable(self.model)}"
-        return f"{self.method}{model}, {most}{self.n_tokens} tokens: as asked"
+        own = f"{self.method}{model}, {most}{self.n_tokens} tokens"
+        if self.lookup is not None:
+            own += f", or {self.lookup.method}, {most}{self.lookup.n_tokens} tokens"
+        return f"{own}: as asked"
 
 
 def parse_speculation(options: EngineOptions) -> Speculation | None:
     """None: nobody asks for it. Raises ConfigError on what is no JSON object, on unknown keys and
     methods, and on numbers out of their bounds."""
-    values = {**_old(options), **_json(options.speculative_config)}
-    if not values:
-        return None
+    old, listed = _old(options), _json(options.speculative_config)
+    parts = [_part(values) for values in listed or [old] if values]
+    return _joined(parts) if parts else None
+
+
+def _joined(parts: Sequence[Speculation]) -> Speculation:
+    """Of several, one with a program comes first. Raises ConfigError."""
+    if len(parts) == 1:
+        return parts[0]
+    programs = [part for part in parts if part.has_program]
+    lookups = [part for part in parts if not part.has_program]
+    if (len(programs), len(lookups)) != (1, 1):
+        named = ", ".join(part.method for part in parts)
+        raise ConfigError(
+            f"speculative_config lists {named}: of several, one drafts from texts (ngram, suffix) "
+            "and the other one has a program (draft_model or a head)"
+        )
+    both = [(part.is_adaptive, part.n_least) for part in parts]
+    if both[0] != both[1]:
+        raise ConfigError(
+            "speculative_config lists drafters that differ in adaptive or "
+            "num_speculative_tokens_min, which are of all drafts: say the same in both"
+        )
+    return msgspec.structs.replace(programs[0], lookup=lookups[0])
+
+
+def _part(values: Mapping[str, Any]) -> Speculation:
     method = _method(values)
     _check_bounds(values, method)
     shortest, longest = _lengths(method, values)
@@ -204,21 +246,23 @@ def _old(options: EngineOptions) -> dict[str, Any]:
     return given
 
 
-def _json(text: str | None) -> dict[str, Any]:
+def _json(text: str | None) -> list[dict[str, Any]]:
+    """An object, or a list of some."""
     if text is None:
-        return {}
+        return []
     try:
         values = json.loads(text[:MAX_JSON])
     except (ValueError, RecursionError):
         values = None
-    if not isinstance(values, dict) or not values:
+    listed = values if isinstance(values, list) else [values]
+    if not listed or not all(isinstance(one, dict) and one for one in listed):
         raise ConfigError(
             f"speculative_config is {text[:80]!r}: needs a JSON object such as "
             '{"method": "ngram", "num_speculative_tokens": 7}'
         )
-    unknown = sorted(map(str, values.keys() - {*KEYS}))
+    unknown = sorted({str(key) for one in listed for key in one.keys() - {*KEYS}})
     if unknown:
         raise ConfigError(
             f"speculative_config has {', '.join(unknown)[:200]}: known are {', '.join(KEYS)}"
         )
-    return values
+    return listed

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
-from kvasir.config.speculation import parse_speculation
+from kvasir.config.speculation import Speculation, parse_speculation
 from kvasir.core.errors import ModelError
 from kvasir.core.messages import Ready
 from kvasir.engine.engine import Engine
@@ -29,6 +29,7 @@ from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Proposer
 from kvasir.speculate.executor import EVIDENCE, ExecutorProposer
 from kvasir.speculate.lookup import Lookup
+from kvasir.speculate.several import DrafterPart, SeveralDrafters
 from kvasir.timing.cost import CostModel
 from kvasir.timing.prior import prior_costs
 from kvasir.timing.towers import TowerPrior
@@ -47,9 +48,9 @@ class BuiltEngine(msgspec.Struct, frozen=True):
 
     @property
     def drafter(self) -> str:
-        """The method by which tokens are drafted; empty: nobody drafts."""
+        """The methods by which tokens are drafted, "+" between them; empty: nobody drafts."""
         asked = self.config.speculation
-        return "" if asked is None else asked.method
+        return "" if asked is None else asked.name
 
     def ready(self) -> Ready:
         """What the API process needs to know."""
@@ -169,6 +170,11 @@ def proposer_of(config: EngineConfig) -> Proposer | None:
     asked = config.speculation
     if asked is None:
         return None
-    if config.draft is not None:
+    parts = [DrafterPart(_proposer(one, config), one.n_tokens) for one in asked.parts]
+    return SeveralDrafters(*parts) if len(parts) > 1 else parts[0].proposer
+
+
+def _proposer(asked: Speculation, config: EngineConfig) -> Proposer:
+    if asked.has_program and config.draft is not None:
         return ExecutorProposer(config.draft.max_model_len, EVIDENCE)
     return Lookup(asked.min_match, asked.max_match, asked.n_stored)

@@ -19,6 +19,7 @@ from kvasir.sched.request import Request
 from kvasir.sched.rows import accepted, draft_row, is_draft
 from kvasir.speculate.base import Draft, Proposer
 from kvasir.speculate.controller import Ask, Controller
+from kvasir.speculate.several import SeveralDrafters
 from kvasir.timing.cost import CostModel, Load
 
 MIN_OUTPUTS = 2
@@ -81,7 +82,12 @@ class Drafts:
 
     def _proposed(self, proposer: Proposer, able: Sequence[Request]) -> Sequence[Draft]:
         """For each no more than it wants."""
-        drafts = proposer.propose(able, self._max_tokens)
+        drafts: Sequence[Draft]
+        if isinstance(proposer, SeveralDrafters):
+            each = proposer.propose_each(able, self._max_tokens)
+            drafts = [self._controller.best(x, own) for x, own in zip(able, each, strict=True)]
+        else:
+            drafts = proposer.propose(able, self._max_tokens)
         if all([x.params.max_drafts < 0 for x in able]):
             return drafts
         return [
@@ -118,8 +124,8 @@ class Drafts:
         """With as many tokens asked for as pays. What some lack comes in chunks."""
         most_asked = map(self._most_asked, able, drafts)
         asks = [
-            Ask(x, most, draft.evidence, self._lag(x), x.max_outputs - x.n_drawn)
-            for x, draft, most in zip(able, drafts, most_asked, strict=True)
+            Ask(x, n, draft.evidence, self._lag(x), x.max_outputs - x.n_drawn, draft.drafter)
+            for x, draft, n in zip(able, drafts, most_asked, strict=True)
         ]
         counts = self._controller.asked(asks, n_ready - len(able), seconds)
         return [replace(x, n_asked=n) for x, n in zip(drafts, counts, strict=True)]

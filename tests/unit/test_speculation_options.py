@@ -137,3 +137,32 @@ def test_old_words_that_do_not_fit(options: dict[str, Any], told: str) -> None:
 def test_a_script_gives_a_mapping() -> None:
     options, warnings = split(None, {"speculative_config": {"method": "suffix"}})
     assert (options.speculative_config, warnings) == ('{"method": "suffix"}', ())
+
+
+def test_a_list_has_a_drafter_with_a_program_and_one_of_texts() -> None:
+    lookup, program = {"method": "suffix"}, {"method": "mtp", "num_speculative_tokens": 2}
+    for listed in ([lookup, program], [program, lookup]):
+        found = parse_speculation(EngineOptions(speculative_config=json.dumps(listed)))
+        assert found is not None and found.name == "mtp+suffix"
+        assert (found.n_tokens, found.most_tokens, found.lookup) == (2, 15, parsed(lookup))
+        assert found.reason == "mtp, at most 2 tokens, or suffix, at most 15 tokens: as asked"
+    alone = parse_speculation(EngineOptions(speculative_config=json.dumps([program])))
+    assert alone == parsed(program)
+
+
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [
+        ([{"method": "suffix"}, {"method": "ngram"}], "lists suffix, ngram: of several, one"),
+        ([{"method": "mtp"}, {"model": "a"}], "lists mtp, draft_model: of several, one"),
+        ([{"method": "mtp"}, {"method": "ngram"}, {"method": "suffix"}], "of several, one"),
+        ([{"method": "mtp", "adaptive": False}, {"method": "ngram"}], "differ in adaptive"),
+        ([{"method": "mtp"}, {"method": "ngram", "modle": 1}], "has modle: known are"),
+        ([{"method": "mtp"}, {}], "needs a JSON object"),
+        ([], "needs a JSON object"),
+        ([1], "needs a JSON object"),
+    ],
+)
+def test_lists_that_are_refused(listed: list[Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse_speculation(EngineOptions(speculative_config=json.dumps(listed)))
