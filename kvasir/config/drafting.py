@@ -42,6 +42,13 @@ def may_lag(draft: ModelFacts) -> bool:
     return not (draft.is_head or any(draft.windows))
 
 
+def may_rest(draft: ModelFacts, speculation: Speculation | None) -> bool:
+    """A head does not read along where its drafts do not pay: what it misses then lies in blocks
+    that keep everything."""
+    is_adaptive = speculation is not None and speculation.is_adaptive
+    return draft.is_head and is_adaptive and not any(draft.windows)
+
+
 def share_of(draft: ModelFacts, both: ModelFacts) -> float:
     """Of a step of the target, that a pass of ``draft`` is expected to take: they are bound by the
     weights that they read. ``both``: one ``beside`` the other."""

@@ -129,7 +129,9 @@ class SchedulerConfig(msgspec.Struct, frozen=True):
     draft_share: float = 0.1
     """Of a step of the target, that a pass of the draft program is expected to take."""
     draft_is_head: bool = False
-    """The draft program gives its first token where it takes tokens in, as it always does."""
+    """The draft program gives its first token where it takes tokens in."""
+    head_may_rest: bool = False
+    """It takes nothing in while nothing is asked for, and drafts no more for who ran meanwhile."""
     enable_prefix_caching: bool = False
     """Keep full blocks whose request is done, for requests that begin with the same tokens."""
     itl_target: float | None = None

@@ -14,6 +14,7 @@ from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.plan import MAX_DRAFTS, Copy, Move, Row, StepPlan, StepResult, Transfer
 from kvasir.sched.counters import Counters
 from kvasir.sched.following import Following
+from kvasir.sched.gaps import HeadGaps
 from kvasir.sched.making import Making
 from kvasir.sched.request import Request
 from kvasir.sched.rows import accepted, draft_row, is_draft
@@ -55,6 +56,7 @@ class Drafts:
             is_head=config.draft_is_head,
         )
         self._is_head = config.draft_is_head
+        self._gaps = HeadGaps(config.sizes.block_size) if config.head_may_rest else None
         self._following: Following | None = None
         if config.lazy_drafts:
             sizes = config.sizes
@@ -111,6 +113,8 @@ class Drafts:
     def _most_asked(self, request: Request, draft: Draft) -> int:
         """Tokens that can be asked for behind those of ``draft``, blocks aside."""
         if request.params.constraint:  # nobody makes masks for what the executor alone knows
+            return 0
+        if draft.n_asked and self._gaps is not None and not self._gaps.has_all(request):
             return 0
         n_left = request.max_outputs - request.n_drawn - 2
         room = self._max_model_len - request.n_known - len(draft.tokens)
@@ -172,6 +176,8 @@ class Drafts:
         self, making: Making, copies: Sequence[Copy], loads: Sequence[Transfer]
     ) -> tuple[Row, ...] | None:
         """Of the plan of ``making``."""
+        if self._gaps is not None:
+            return self._gaps.take(making.owners, making.rows, copies, loads)
         if self._following is None:
             return None
         return self._following.take(making.owners, making.rows, copies, loads)
@@ -200,6 +206,8 @@ class Drafts:
             self._proposer.ended(request)
             if self._following is not None:
                 self._following.ended(request)
+            if self._gaps is not None:
+                self._gaps.ended(request)
             self._controller.ended(request)
 
     def landed(self, plan: StepPlan, making: Making, result: StepResult) -> tuple[Load, float]:

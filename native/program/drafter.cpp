@@ -24,7 +24,13 @@ Drafter::Drafter(Program& target, Program& draft, DraftArrays arrays, std::vecto
 
 void Drafter::run(StepSize size) {
   const auto began = std::chrono::steady_clock::now();
+  seconds_ = 0;
   find_chains(size);
+  if (is_head() && drafts_.follow_begin[0] >= 0) {
+    if (!chains_.empty())
+      throw std::invalid_argument("a head is asked for drafts in a step that it does not read");
+    return;
+  }
   if (is_head()) {
     shift(size);
     const int64_t n = ask();

@@ -13,7 +13,7 @@ from kvasir.core.plan import Row, SlotOpen, StepPlan
 from kvasir.engine.build import BuiltEngine, build_engine
 from tests import tiny
 from tests.answers import Answer
-from tests.draft_heads import mtp_of, with_mtp
+from tests.draft_heads import mtp_of, target, with_mtp, write_eagle
 from tests.draft_pair import answers_of
 from tests.headed import METHODS, SIZES, Headed, K, headed
 from tests.loading import GREEDY, reference_logits
@@ -121,6 +121,21 @@ def test_a_gguf_file_that_holds_such_layers(tmp_path: Path) -> None:
         answers, stats = answers_of(options, REQUESTS[:6])
         found.append((answers, stats.n_drafted, stats.n_accepted))
     assert found[0] == found[1]
+
+
+def test_a_quantized_target_shares_what_it_has_with_its_head(tmp_path: Path) -> None:
+    whole = target()
+    path = tiny.write_gguf_model(whole, tmp_path / "target.gguf", "Q8_0")
+    head = write_eagle(tmp_path / "head", whole)
+    expected = answers_of(EngineOptions(model=str(path), **SIZES), REQUESTS[:8])[0]
+    config = json.dumps({"method": "eagle", "model": str(head), "adaptive": False})
+    options = EngineOptions(model=str(path), speculative_config=config, **SIZES)
+    found, stats = answers_of(options, REQUESTS[:8])
+    assert found == expected
+    assert stats.n_drafted > 50
+    built = build_engine(options)
+    assert built.config.model.dtype == "auto"
+    built.engine.close()
 
 
 def test_experts_and_latents_of_a_checkpoint(tmp_path: Path) -> None:

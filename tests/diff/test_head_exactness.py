@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from msgspec import structs
 
+from kvasir.core.plan import StepPlan, StepResult
+from kvasir.core.sizes import EngineSizes
+from kvasir.exec.cpu.executor import CpuExecutor
 from tests import tiny
 from tests.draft_variants import DRAFT_VARIANTS, Counted
 from tests.exactness import Outcome, Sizes, Variant, baseline, run
@@ -56,3 +61,49 @@ def test_the_reference_drafts_the_same(toy: Toy) -> None:
     assert tokens[0] == tokens[1]
     assert counted[0].drafts == counted[1].drafts
     assert len(counted[0].drafts) > 20
+
+
+RESTING = tuple(
+    replace(variant, drafts=replace(variant.drafts, rests=True))
+    for variant in DRAFT_VARIANTS
+    if variant.drafts is not None and not variant.disk
+)
+
+
+class Shadowed:
+    """Beside each executor another one, whose head reads all steps: what both draft is the same."""
+
+    def __init__(self, make: Callable[[EngineSizes], CpuExecutor]) -> None:
+        self._make = make
+        self.n_rested = self.n_drafts = 0
+
+    def __call__(self, sizes: EngineSizes) -> CpuExecutor:
+        executor, other = self._make(sizes), self._make(sizes)
+        run = executor.run
+
+        def both(plan: StepPlan) -> StepResult:
+            found = run(plan)
+            expected = other.run(structs.replace(plan, follows=None))
+            assert found.outputs == expected.outputs
+            assert found.drafts == expected.drafts
+            self.n_rested += plan.follows is not None
+            self.n_drafts += sum(map(len, found.drafts))
+            return found
+
+        executor.run = both  # type: ignore[method-assign]
+        return executor
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("variant", RESTING, ids=lambda variant: variant.name)
+def test_who_is_drafted_for_lacks_nothing(
+    toy: Toy, variant: Variant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvasir.sched.gaps.IDLE_STEPS", 1)
+    free = [request for request in REQUESTS if not request.params.constraint]
+    shadowed = Shadowed(partial(toy.native, threads=1))
+    outcome = run(shadowed, free, SIZES, variant)
+    expected = baseline(toy.native_alone, free, SIZES).answers
+    assert outcome.answers == expected
+    assert shadowed.n_drafts > 20
+    assert shadowed.n_rested > 0 or variant.n_seqs == 16

@@ -249,8 +249,11 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         if draft is None:
             return ()
         exports = {name: values[name] for name in self._bundle.read_by(DRAFT)}
-        need(plan.follows is None or not exports, "a draft program reads exports of all rows")
+        need(not (plan.follows and exports), "a draft program reads exports of all rows")
         is_head = bool(self._bundle.carried)
+        if is_head and plan.follows is not None:
+            need(not asks, "a head is asked for drafts in a step that it does not read")
+            return ()
         if is_head:
             followed = followed_by(rows, step.outputs, self._successors.of(plan.rows))
         else:
