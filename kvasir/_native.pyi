@@ -112,12 +112,13 @@ class Program:
     ) -> None: ...
     def draft_with(
         self,
-        draft: Program,
+        drafts: Sequence[Program],
         arrays: Mapping[str, NDArray[np.generic]],
         exports: Sequence[int],
         carried: int = -1,
     ) -> None:
-        """From now on each step goes on with the draft program, whose arrays are this one's but for
+        """From now on each step goes on with the draft programs, the first for the first token of
+        a chain and so on, the last one for all others. Their arrays are this one's but for
         its results: over all tokens, or those of ``follow_tokens`` [tokens], of each sequence from
         ``follow_begin`` [sequences + 1] on, at ``follow_start`` [sequences]; then ``n_drafts``
         [sequences] steps of one token, which give ``drafts`` [sequences, drafts]. ``exports``: ids

@@ -225,3 +225,45 @@ class NumpyHead:
 
 def _rms(x: Wide, weight: Wide, eps: float) -> Wide:
     return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps) * weight
+
+
+MEDUSA_NAMES = {
+    "own": ("{i}.{j}.linear", "{i}.{n}"),
+    "vllm": ("blocks.{i}.layers.{j}", "lm_heads.{i}"),
+}
+
+
+def write_medusa(folder: Path, of: TinyModel, names: str = "own", n_heads: int = 4) -> Path:
+    """The first head is the target's, so that it repeats a token now and then; two layers each."""
+    n, linear, logits = of.size("hidden_size"), *MEDUSA_NAMES[names]
+    tensors: dict[str, NDArray[np.generic]] = {}
+    for i in range(n_heads):
+        for j in range(2):
+            name = linear.format(i=i, j=j)
+            tensors[f"{name}.weight"] = uniform(f"medusa/{i}/{j}", (n, n), 0.1)
+            tensors[f"{name}.bias"] = uniform(f"medusa/{i}/{j}/bias", (n,), 0.1)
+        head = of.tensors["lm_head.weight"] + i * uniform(
+            f"medusa/{i}", (of.size("vocab_size"), n), 0.2
+        )
+        tensors[f"{logits.format(i=i, n=2)}.weight"] = head
+    _write(folder, {"medusa_num_heads": n_heads, "medusa_num_layers": 2}, tensors)
+    if names == "own":
+        (folder / "model.safetensors").rename(folder / "medusa_lm_head.safetensors")
+    return folder
+
+
+@dataclass(frozen=True)
+class NumpyMedusa:
+    tensors: Mapping[str, Array]
+
+    def drafts(self, known: Sequence[int], rows: Wide, n: int) -> tuple[int, ...]:
+        """Of the newest row alone."""
+        found = []
+        for i in range(n):
+            x = rows[-1]
+            for j in range(2):
+                y = self.tensors[f"{i}.{j}.linear.weight"].astype(np.float64) @ x
+                y = y + self.tensors[f"{i}.{j}.linear.bias"]
+                x = x + y / (1 + np.exp(-y))
+            found.append(int(np.argmax(self.tensors[f"{i}.2.weight"].astype(np.float64) @ x)))
+        return tuple(found)

@@ -15,16 +15,18 @@ from tests.draft_heads import (
     N_OWN,
     READS,
     NumpyHead,
+    NumpyMedusa,
     Wide,
     target,
     with_mtp,
     write_eagle,
     write_eagle3,
+    write_medusa,
 )
 from tests.loading import Loaded, load, reference, whole_prompt
 from tests.tiny import TinyModel
 
-METHODS = ("eagle", "eagle3", "mtp")
+METHODS = ("eagle", "eagle3", "mtp", "medusa")
 K = 4
 SIZES: dict[str, Any] = {
     "max_model_len": 96,
@@ -44,12 +46,12 @@ class Headed:
     path: Path
     config: str
     model: Loaded
-    head: NumpyHead
+    head: NumpyHead | NumpyMedusa
 
     def rows(self, tokens: tuple[int, ...]) -> Wide:
         """What the head reads of the target."""
         values = reference(self.model).trace(whole_prompt(tokens))
-        if self.method == "eagle3":
+        if isinstance(self.head, NumpyHead) and self.head.reads:
             taps = [np.asarray(values[f"l{i - 1}.x.mlp"], np.float64) for i in READS]
             return self.head.features(taps)
         last = np.asarray(values[f"l{len(self.model.config.layers) - 1}.x.mlp"], np.float64)
@@ -71,13 +73,17 @@ def headed(method: str, folder: Path) -> Headed:
         path_of = folder / "head"
         if method == "eagle":
             write_eagle(path_of, whole)
-        else:
+        elif method == "eagle3":
             write_eagle3(path_of, whole)
+        else:
+            write_medusa(path_of, whole)
         config["model"] = str(path_of)
     return Headed(method, path, json.dumps(config), load(path), oracle(method, folder, whole))
 
 
-def oracle(method: str, folder: Path, whole: TinyModel) -> NumpyHead:
+def oracle(method: str, folder: Path, whole: TinyModel) -> NumpyHead | NumpyMedusa:
+    if method == "medusa":
+        return NumpyMedusa(read_floats(folder / "head" / "medusa_lm_head.safetensors"))
     own = {
         "embed.weight": whole.tensors["model.embed_tokens.weight"],
         "lm_head.weight": whole.tensors["lm_head.weight"],

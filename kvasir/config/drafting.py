@@ -46,13 +46,19 @@ def may_rest(draft: ModelFacts, speculation: Speculation | None) -> bool:
     """A head does not read along where its drafts do not pay: what it misses then lies in blocks
     that keep everything."""
     is_adaptive = speculation is not None and speculation.is_adaptive
-    return draft.is_head and is_adaptive and not any(draft.windows)
+    return reads_along(draft) and is_adaptive and not any(draft.windows)
+
+
+def reads_along(draft: ModelFacts) -> bool:
+    """It has entries, which it makes in the steps of its target."""
+    return draft.is_head and draft.kv_values_per_token > 0
 
 
 def share_of(draft: ModelFacts, both: ModelFacts) -> float:
     """Of a step of the target, that a pass of ``draft`` is expected to take: they are bound by the
     weights that they read. ``both``: one ``beside`` the other."""
-    return draft.weight_bytes / max(1, both.weight_bytes - draft.weight_bytes)
+    own = draft.weight_bytes / max(1, draft.most_drafts)
+    return own / max(1, both.weight_bytes - draft.weight_bytes)
 
 
 def draft_config(
@@ -69,6 +75,11 @@ def draft_config(
         return None
     if draft is None:
         raise KvasirError(f"nobody opened the draft model {speculation.model}")
+    if 0 < draft.most_drafts < speculation.n_tokens:
+        raise ConfigError(
+            f"speculative_config's num_speculative_tokens {speculation.n_tokens} is more than the "
+            f"{draft.most_drafts} heads of {draft.name}, of which each drafts one: lower it"
+        )
     dtype, why = choose_dtype(options.dtype, draft.weight_dtype)
     if draft.is_head:
         dtype, why = target_dtype, "the target's, whose weights it shares"
@@ -90,6 +101,8 @@ def draft_config(
 
 def _kv_layers(model: ModelFacts) -> list[tuple[int, tuple[int, int]]]:
     """Window, and numbers and vectors of a token; layers that are all alike are one."""
+    if not model.kv_values_per_token:
+        return []
     if not model.windows:
         return [(0, (model.kv_values_per_token, model.kv_vectors_per_token))]
     return list(zip(model.windows, model.kv_layers, strict=True))

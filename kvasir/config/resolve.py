@@ -9,7 +9,14 @@ import msgspec
 from msgspec.structs import replace as with_fields
 
 from kvasir.config.disk import disk_config
-from kvasir.config.drafting import beside, draft_config, may_lag, may_rest, share_of
+from kvasir.config.drafting import (
+    beside,
+    draft_config,
+    may_lag,
+    may_rest,
+    reads_along,
+    share_of,
+)
 from kvasir.config.dtype import choose_dtype
 from kvasir.config.hardware import Hardware
 from kvasir.config.kvbudget import kv_budget, warnings_of
@@ -158,7 +165,7 @@ class _Planner(msgspec.Struct, frozen=True):
             min_draft_tokens=speculation.n_least if speculation else 0,
             lazy_drafts=draft is not None and may_lag(draft),
             draft_share=0.0 if draft is None else share_of(draft, self.model),
-            draft_is_head=draft is not None and draft.is_head,
+            draft_is_head=draft is not None and reads_along(draft),
             head_may_rest=draft is not None and may_rest(draft, speculation),
             enable_prefix_caching=self.options.enable_prefix_caching,
             itl_target=self.itl_target(),

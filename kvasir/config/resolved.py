@@ -55,6 +55,8 @@ class ModelFacts(msgspec.Struct, frozen=True):
     """Of a draft model: how its tokens become the target's."""
     is_head: bool = False
     """It reads what the target computes, in each step."""
+    most_drafts: int = 0
+    """Of Medusa, its heads; 0: as many tokens as one likes."""
 
 
 class ModelSettings(msgspec.Struct, frozen=True):

@@ -14,16 +14,17 @@ from kvasir.core.plan import MAX_DRAFTS
 
 DRAFT_MODEL = "draft_model"
 LOOKUPS = ("ngram", "suffix")
-HEADS = ("eagle", "eagle3", "mtp")
+HEADS = ("eagle", "eagle3", "medusa", "mtp")
 """Which read what the target computes; the last one is of its own checkpoint."""
 METHODS = (*LOOKUPS, DRAFT_MODEL, *HEADS)
-WITH_MODEL = (DRAFT_MODEL, *HEADS[:2])
+WITH_MODEL = (DRAFT_MODEL, *HEADS[:-1])
 MAX_TOKENS = 63
 """Drafted tokens of a row."""
 MAX_MATCH = 64
 """Tokens of a match; longer ones are no better."""
 MIN_STORED, MAX_STORED = 1000, 100_000_000
-DEFAULT_TOKENS = {"ngram": 7, "suffix": 15, DRAFT_MODEL: 8, "eagle": 4, "eagle3": 4, "mtp": 3}
+DEFAULT_TOKENS = {"ngram": 7, "suffix": 15, DRAFT_MODEL: 8}
+DEFAULT_TOKENS |= {"eagle": 4, "eagle3": 4, "medusa": 3, "mtp": 3}
 DEFAULT_NGRAM = 5
 """Tokens of a match, as in vLLM."""
 SUFFIX_MIN = 3

@@ -23,6 +23,8 @@ from kvasir.grammar.masks import GrammarMasks, grammar_masks
 from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.models.draft import as_draft
 from kvasir.models.loaded import LoadedModel
+from kvasir.models.medusa import METHOD as MEDUSA
+from kvasir.models.medusa import load_medusa, medusa_facts
 from kvasir.models.read_heads import head_facts, load_head
 from kvasir.sampling.masks import Masks
 from kvasir.sched.scheduler import Scheduler
@@ -146,8 +148,7 @@ def open_draft(
         return None, None
     try:
         if asked.is_head and target is not None:
-            head = load_head(asked.method, asked.model, target)
-            return head, head_facts(head, target)
+            return _open_head(asked, target)
         model = backend.open(asked.model)
         model = None if model is None else as_draft(model)
         facts = backend.facts(model)
@@ -163,6 +164,14 @@ def open_draft(
     if found.ids is None:
         return model, facts
     return replace(model, ids=found.ids), replace(facts, vocab_size=target.config.vocab_size)
+
+
+def _open_head(asked: Speculation, target: LoadedModel) -> tuple[Drafter, ModelFacts]:
+    if asked.method == MEDUSA:
+        heads = load_medusa(asked.model or "", target)
+        return heads, medusa_facts(heads, target)
+    head = load_head(asked.method, asked.model, target)
+    return head, head_facts(head, target)
 
 
 def proposer_of(config: EngineConfig) -> Proposer | None:

@@ -8,7 +8,7 @@ tables serve all, and a block holds the entries of every program for the same to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -45,6 +45,11 @@ MEDIA, IS_MEDIA, PATCHES = "media", "is_media", "patches"
 CORNERS, SHARES = "corners", "shares"
 MAX_DEEP = 8
 """Layers of a target behind which rows of a tower are added."""
+
+
+def draft_name(i: int) -> str:
+    """Of the program that drafts the ``i``-th token of a chain, where each has one of its own."""
+    return f"{DRAFT}{i}" if i else DRAFT
 
 
 def deep_media(i: int) -> str:
@@ -135,6 +140,12 @@ class Bundle(msgspec.Struct, frozen=True):
         return self.programs.get(DRAFT)
 
     @property
+    def drafts(self) -> tuple[Program, ...]:
+        """The first drafts the first token of a chain, and so on; the last one all others."""
+        names = map(draft_name, range(len(self.programs)))
+        return tuple(self.programs[name] for name in names if name in self.programs)
+
+    @property
     def pool(self) -> Program | None:
         """Of the vectors of prompts: ``ir.pool`` makes it."""
         return self.programs.get(POOL)
@@ -213,6 +224,14 @@ def with_draft(
     programs = {TARGET: beside.target, **others, DRAFT: joined.programs[DRAFT]}
     named = f"{DRAFT}.{carried}" if carried else ""
     return replace(beside, programs=MappingProxyType(programs), carried=named)
+
+
+def with_drafts(beside: Bundle, drafts: Sequence[Program], shared: Collection[str] = ()) -> Bundle:
+    """``beside`` and a program for each token of a chain, as ``with_draft`` does."""
+    named = {draft_name(i): program for i, program in enumerate(drafts)}
+    joined = bundle(beside.target, shared=shared, **named)
+    programs = {**beside.programs, **{name: joined.programs[name] for name in named}}
+    return replace(beside, programs=MappingProxyType(programs))
 
 
 def verify_bundle(bundle: Bundle, stage: str) -> None:

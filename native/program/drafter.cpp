@@ -8,16 +8,17 @@
 
 namespace kvasir {
 
-Drafter::Drafter(Program& target, Program& draft, DraftArrays arrays, std::vector<Export> exports,
-                 Export carried)
+Drafter::Drafter(Program& target, std::vector<Program*> drafts, DraftArrays arrays,
+                 std::vector<Export> exports, Export carried)
     : target_(target),
-      draft_(draft),
+      programs_(std::move(drafts)),
       a_(target.arrays()),
       drafts_(arrays),
       exports_(std::move(exports)),
       carried_(carried) {
   if (is_head() && (exports_.size() != 1 || exports_[0].columns != carried.columns || !arrays.successors))
     throw std::invalid_argument("a head goes on with rows like the one export that it reads");
+  if (programs_.empty()) throw std::invalid_argument("nothing drafts");
   chains_.reserve(size_t(a_.max_seqs));
   target_.keep_drafts(drafts_.max_drafts);
 }
@@ -34,15 +35,15 @@ void Drafter::run(StepSize size) {
   if (is_head()) {
     shift(size);
     const int64_t n = ask();
-    draft_.run({size.tokens, size.seqs, n}, {}, -1, nullptr, nullptr);
+    program(0).run({size.tokens, size.seqs, n}, {}, -1, nullptr, nullptr);
     read(0);
   } else if (const int64_t n = follow(size)) {
-    draft_.run({n, size.seqs, 0}, {}, -1, nullptr, nullptr);
+    program(0).run({n, size.seqs, 0}, {}, -1, nullptr, nullptr);
   }
   for (int32_t j = is_head();; j++) {
     const int64_t n = write(j, size.seqs);
     if (n == 0) break;
-    draft_.run({n, size.seqs, n}, {}, -1, nullptr, nullptr);
+    program(j).run({n, size.seqs, n}, {}, -1, nullptr, nullptr);
     read(j);
   }
   seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -192,7 +193,7 @@ void Drafter::read(int32_t j) {
   int64_t i = 0;
   for (Chain& chain : chains_) {
     if (j >= chain.n_drafts) continue;
-    const int32_t drawn = draft_.arrays().drawn[i++];
+    const int32_t drawn = program(j).arrays().drawn[i++];
     chain.newest = std::min(chain.newest, drawn) < 0 ? -1 : drawn;
     drafts_.drafts[chain.seq * drafts_.max_drafts + j] = chain.newest;
     target_.set_draft(chain.name, j, chain.newest);

@@ -1,5 +1,6 @@
 // Draft steps behind a step of the target, in the same call: what exec/drafting.py says, without allocation.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -28,7 +29,9 @@ class Drafter {
   // programs stay where they are.
   // carried: of a head, what of its own stands in place of its one export behind the first token of a chain;
   // else null.
-  Drafter(Program& target, Program& draft, DraftArrays arrays, std::vector<Export> exports, Export carried);
+  // drafts: the first drafts the first token of a chain, and so on; the last one all others.
+  Drafter(Program& target, std::vector<Program*> drafts, DraftArrays arrays, std::vector<Export> exports,
+          Export carried);
   // What it is to take in of the target's step, which has run, then as many steps as rows ask for.
   void run(StepSize size);
   // That the last run took.
@@ -60,11 +63,12 @@ class Drafter {
   int64_t write(int32_t j, int64_t seqs);
   void write_row(Chain& chain, int32_t j, int32_t i, int32_t& path);
   void write_logits(const Chain& chain, int32_t j, int32_t i, int32_t token, int32_t& path);
+  Program& program(int32_t j) const { return *programs_[std::min(size_t(j), programs_.size() - 1)]; }
   bool is_head() const { return carried_.rows != nullptr; }
   void read(int32_t j);
 
   Program& target_;
-  Program& draft_;
+  const std::vector<Program*> programs_;
   const StepArrays& a_;
   const DraftArrays drafts_;
   const std::vector<Export> exports_;

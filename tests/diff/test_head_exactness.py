@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -31,7 +32,17 @@ REQUESTS = [structs.replace(request, id=i) for i, request in enumerate(REQUESTS)
 
 @pytest.fixture(scope="module", params=METHODS)
 def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    made = headed(request.param, tmp_path_factory.mktemp(request.param))
+    return toy_of(request.param, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture(scope="module", params=METHODS[:3])
+def reading(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """Heads that have entries."""
+    return toy_of(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def toy_of(method: str, folder: Path) -> Toy:
+    made = headed(method, folder)
     head = json.loads(made.config).get("model")
     return head_toy(made.method, made.path, head)
 
@@ -97,13 +108,13 @@ class Shadowed:
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("variant", RESTING, ids=lambda variant: variant.name)
 def test_who_is_drafted_for_lacks_nothing(
-    toy: Toy, variant: Variant, monkeypatch: pytest.MonkeyPatch
+    reading: Toy, variant: Variant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kvasir.sched.gaps.IDLE_STEPS", 1)
     free = [request for request in REQUESTS if not request.params.constraint]
-    shadowed = Shadowed(partial(toy.native, threads=1))
+    shadowed = Shadowed(partial(reading.native, threads=1))
     outcome = run(shadowed, free, SIZES, variant)
-    expected = baseline(toy.native_alone, free, SIZES).answers
+    expected = baseline(reading.native_alone, free, SIZES).answers
     assert outcome.answers == expected
     assert shadowed.n_drafts > 20
     assert shadowed.n_rested > 0 or variant.n_seqs == 16

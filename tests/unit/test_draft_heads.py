@@ -17,9 +17,17 @@ from kvasir.core.plan import Row, SlotOpen, StepPlan
 from kvasir.engine.build import build_engine
 from kvasir.exec.successors import UNKNOWN, Successors
 from kvasir.models.loaded import load_model
+from kvasir.models.medusa import load_medusa, medusa_facts
 from kvasir.models.read_heads import head_facts, load_head
 from tests import tiny, tiny_moe
-from tests.draft_heads import mixed_safetensors, target, write_eagle, write_eagle3
+from tests.draft_heads import (
+    MEDUSA_NAMES,
+    mixed_safetensors,
+    target,
+    write_eagle,
+    write_eagle3,
+    write_medusa,
+)
 
 SIZES: dict[str, Any] = {"max_model_len": 96, "threads": 1, "packed_cache": "off"}
 GREEDY = TokenParams(seed=0, max_tokens=8, temperature=0.0)
@@ -175,3 +183,27 @@ def test_what_follows_a_row_that_draws_nothing() -> None:
         Row(2, 0, (5, 6), n_logits=1, targets=(6,)),
     ]
     assert followers.of(rows) == [7, 9, UNKNOWN, UNKNOWN, 7]
+
+
+def test_heads_of_medusa_in_both_layouts(model: Path, tmp_path: Path) -> None:
+    loaded = load_model(str(model))
+    for names in MEDUSA_NAMES:
+        heads = load_medusa(str(write_medusa(tmp_path / names, target(), names, 3)), loaded)
+        assert (heads.n_heads, heads.n_layers) == (3, 2)
+        facts = medusa_facts(heads, loaded)
+        assert facts.weight_bytes == 4 * 3 * (2 * (64 * 64 + 64) + 320 * 64)
+        assert (facts.most_drafts, facts.kv_values_per_token) == (3, 0)
+        started(model, method="medusa", model=str(tmp_path / names))
+
+
+def test_what_are_no_heads_of_medusa(model: Path, tmp_path: Path) -> None:
+    folder = write_medusa(tmp_path / "three", target(), n_heads=3)
+    with pytest.raises(ConfigError, match=r"tokens 4 is more than the 3 heads of three \(medusa\)"):
+        started(model, method="medusa", model=str(folder), num_speculative_tokens=4)
+    with pytest.raises(ModelError, match=r"no tensor 0\.0\.linear\.weight or blocks\.0\.layers"):
+        started(model, method="medusa", model=str(model))
+    with pytest.raises(ModelError, match=r"medusa_lm_head\.pt is a pickled checkpoint"):
+        started(model, method="medusa", model=str(pickled(tmp_path / "pickle")))
+    other = write_medusa(tmp_path / "wide", tiny.llama("wide", hidden_size=128))
+    with pytest.raises(ModelError, match=r"0\.0\.linear\.weight \[128, 128\], expected \[64, 64\]"):
+        started(model, method="medusa", model=str(other))

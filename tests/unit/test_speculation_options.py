@@ -84,7 +84,7 @@ def test_old_words() -> None:
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"method": "medusa"}, "'medusa' is not there: use one of ngram, suffix, draft_model"),
+        ({"method": "hydra"}, "'hydra' is not there: use one of ngram, suffix, draft_model"),
         ({"method": "ngram", "rejection_sample_method": "standard"}, "has rejection_sample_method"),
         ({"model": "a", "use_heterogeneous_vocab": 1}, "vocab is 1: needs true or false"),
         ({"method": "suffix", "use_heterogeneous_vocab": True}, "suffix has no use_heterogeneous"),

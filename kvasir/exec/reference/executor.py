@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -260,12 +261,13 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
             followed = followed_rows(plan, self._drawn)
         if followed:
             self._compute(draft, followed, (), exports)
-        one = self._draft_step(draft, exports)
+        one = self._draft_step(exports)
         return drafts_of(rows, wanted, step.outputs, one, int(is_head)) if asks else ()
 
-    def _draft_step(self, draft: Program, exports: Mapping[str, Rows]) -> DraftStep:
+    def _draft_step(self, exports: Mapping[str, Rows]) -> DraftStep:
         """Draws the next token of chains, in the order in which these go on."""
         carried: dict[int, Rows] = {}
+        programs = chain(self._bundle.drafts, repeat(self._bundle.drafts[-1]))
 
         def draft_step(chosen: Sequence[DraftRow]) -> list[int]:
             found = {
@@ -273,7 +275,7 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
                 for name, value in exports.items()
             }
             step, values = self._compute(
-                draft, [x.row for x in chosen], [x.logits for x in chosen], found
+                next(programs), [x.row for x in chosen], [x.logits for x in chosen], found
             )
             if self._bundle.carried:
                 rows = values[self._bundle.carried]
