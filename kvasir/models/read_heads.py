@@ -105,9 +105,9 @@ def _eagle(source: ModelSource, target: LoadedModel) -> LoadedHead:
     has_norm = "layers.0.input_layernorm.weight" in table
     block = replace(config.block, embed_norm=not has_norm)
     embed = table.get("embed_tokens.weight")
-    if embed is not None and embed.shape[0] != target.config.vocab_size:
-        n = target.config.vocab_size
-        raise _other(source, target, f"it has {embed.shape[0]} tokens, the target {n}")
+    n_own, n = _rows(embed), target.config.vocab_size
+    if embed is not None and n_own != n:
+        raise _other(source, target, f"it has {n_own} tokens, the target {n}")
     layout = HeadLayout(MappingProxyType({"join": "fc"}), "layers.0.", bias="fc.bias" in table)
     return LoadedHead("eagle", source, layout, replace(config, block=block), target.config)
 
@@ -206,7 +206,7 @@ def _ids(source: ModelSource, target: LoadedModel) -> FloatArray | None:
     listed = {info.name: info for info in source.tensors.listing()}
     head, steps = listed.get("lm_head.weight"), listed.get("d2t")
     n = target.config.vocab_size
-    own = n if head is None else head.shape[0]
+    own = n if head is None else _rows(head)
     if steps is None and own == n:
         return None
     if steps is None or steps.shape != (own,) or steps.format not in _INTEGERS:
@@ -226,6 +226,10 @@ def _tensors(head: LoadedHead) -> Iterable[TensorInfo]:
         is_own = info.name in names or info.name.startswith(head.layout.layer)
         if is_own and info.format in FORMATS:
             yield info
+
+
+def _rows(matrix: TensorInfo | None) -> int:
+    return matrix.shape[0] if matrix is not None and matrix.shape else 0
 
 
 def _need(source: ModelSource, *names: str) -> None:

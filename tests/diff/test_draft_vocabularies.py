@@ -70,17 +70,15 @@ def test_where_it_lacks_tokens_it_drafts_others(
     assert 10 < stats.n_accepted < stats.n_drafted
 
 
-def test_the_reference_drafts_the_same(
+def test_so_it_is_on_the_reference(
     target: str, expected: dict[int, Answer], tmp_path: Path
 ) -> None:
-    draft = write_other(tiny.llama(), tmp_path, reordered(280))
-    found = []
-    for executor in ("cpu", "reference"):
-        options = drafted(target, draft, executor=executor, async_scheduling=False)
-        answers, stats = answers_of(options, [x for x in REQUESTS[:8] if not x.params.constraint])
-        found.append((stats.n_drafted, stats.n_accepted))
-        assert {i: x.tokens for i, x in answers.items()} == {i: expected[i].tokens for i in answers}
-    assert found[0] == found[1]
+    draft = write_other(tiny.llama(), tmp_path, reordered())
+    free = [x for x in REQUESTS[:8] if not x.params.constraint]
+    options = drafted(target, draft, executor="reference", async_scheduling=False)
+    answers, stats = answers_of(options, free)
+    assert {i: x.tokens for i, x in answers.items()} == {i: expected[i].tokens for i in answers}
+    assert stats.n_accepted == stats.n_drafted > 20
 
 
 def test_a_shorter_table_of_the_same_tokens_needs_no_asking(

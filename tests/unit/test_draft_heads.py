@@ -62,6 +62,16 @@ def test_what_planning_knows_of_one(model: Path, tmp_path: Path) -> None:
 
 def lacking(folder: Path) -> Path:
     """Without a matrix of its layer."""
+    return with_tensors(folder, {"layers.0.mlp.up_proj.weight": None})
+
+
+def scalar(folder: Path) -> Path:
+    """Its embeddings are a number."""
+    return with_tensors(folder, {"embed_tokens.weight": np.float32(1.0)})
+
+
+def with_tensors(folder: Path, others: dict[str, Any]) -> Path:
+    """Of an EAGLE head, some in place of its own; None: none."""
     write_eagle(folder, target())
     path = folder / "model.safetensors"
     data = path.read_bytes()
@@ -70,8 +80,9 @@ def lacking(folder: Path) -> Path:
     kept = {
         name: np.frombuffer(data[8 + n :][slice(*x["data_offsets"])], "<f4").reshape(x["shape"])
         for name, x in header.items()
-        if name != "layers.0.mlp.up_proj.weight"
+        if name not in others
     }
+    kept |= {name: np.asarray(x) for name, x in others.items() if x is not None}
     path.write_bytes(mixed_safetensors(kept))
     return folder
 
@@ -136,6 +147,7 @@ WRONG: dict[str, tuple[str, Callable[[Path], Path], str]] = {
         ),
         "reads behind 2 layers, expected 3",
     ),
+    "a number for a matrix": ("eagle", scalar, "it has 0 tokens, the target 320"),
     "a missing tensor": ("eagle", lacking, r"missing: layers\.0\.mlp\.up_proj\.weight"),
     "a pickle": ("eagle", pickled, r"medusa_lm_head\.pt is a pickled checkpoint"),
 }
