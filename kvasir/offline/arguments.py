@@ -132,7 +132,7 @@ def _named(arguments: Mapping[str, object]) -> dict[str, object]:
             pairs[i : i + 1] = value.options().items()
             break
     named = dict(pairs)
-    if isinstance(asked := named.get("speculative_config"), dict):
+    if isinstance(asked := named.get("speculative_config"), dict | list):
         named["speculative_config"] = json.dumps(asked)
     if len(named) != len(pairs):
         twice = sorted({name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1})

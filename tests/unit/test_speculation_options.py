@@ -166,3 +166,9 @@ def test_a_list_has_a_drafter_with_a_program_and_one_of_texts() -> None:
 def test_lists_that_are_refused(listed: list[Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         parse_speculation(EngineOptions(speculative_config=json.dumps(listed)))
+
+
+def test_llm_takes_a_list_too() -> None:
+    listed = [{"method": "suffix"}, {"method": "mtp"}]
+    options, _ = split(None, {"speculative_config": listed})
+    assert options.speculative_config == json.dumps(listed)
