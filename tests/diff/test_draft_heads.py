@@ -101,6 +101,19 @@ def test_answers_are_those_of_the_target_alone(
         assert stats.n_accepted > 0 or made.method != "eagle", "its layer is the target's first"
 
 
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_beside_what_stood_in_texts(
+    adaptive: bool, made: Headed, expected: dict[int, Answer]
+) -> None:
+    """A head reads what others drafted, too."""
+    own = {**json.loads(made.config), "adaptive": adaptive}
+    lookup = {"method": "ngram", "prompt_lookup_max": 1, "adaptive": adaptive}
+    options = made.options(speculative_config=json.dumps([own, lookup]))
+    found, stats = answers_of(options, REQUESTS)
+    assert found == expected
+    assert adaptive or (stats.n_accepted > 0 and stats.n_drafted > 100)
+
+
 def test_with_few_blocks_requests_give_way_and_come_back(
     made: Headed, expected: dict[int, Answer]
 ) -> None:
