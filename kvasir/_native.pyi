@@ -111,13 +111,20 @@ class Program:
         arrays: Mapping[str, NDArray[np.generic]],
     ) -> None: ...
     def draft_with(
-        self, draft: Program, arrays: Mapping[str, NDArray[np.generic]], exports: Sequence[int]
+        self,
+        drafts: Sequence[Program],
+        arrays: Mapping[str, NDArray[np.generic]],
+        exports: Sequence[int],
+        carried: int = -1,
     ) -> None:
-        """From now on each step goes on with the draft program, whose arrays are this one's but for
+        """From now on each step goes on with the draft programs, the first for the first token of
+        a chain and so on, the last one for all others. Their arrays are this one's but for
         its results: over all tokens, or those of ``follow_tokens`` [tokens], of each sequence from
         ``follow_begin`` [sequences + 1] on, at ``follow_start`` [sequences]; then ``n_drafts``
         [sequences] steps of one token, which give ``drafts`` [sequences, drafts]. ``exports``: ids
-        of the buffers that it reads."""
+        of the buffers that it reads. ``carried``: of a head, the buffer of its own that takes the
+        place of the one export behind the first token of a chain; it takes in of each token the one
+        after it, ``successors`` [sequences] behind rows that draw nothing."""
     @property
     def draft_seconds(self) -> float:
         """That the draft program took in the last step."""

@@ -50,6 +50,7 @@ check() (
 memory="libasan.so libubsan.so" threads=libtsan.so
 pool="tests/unit/test_pool.py tests/unit/test_packing.py tests/diff/test_native_programs.py"
 engine="tests/diff/test_long_context.py tests/diff/test_native_exactness.py tests/diff/test_bundle_exactness.py"
+engine="$engine tests/diff/test_draft_heads.py tests/diff/test_draft_vocabularies.py"
 # shellcheck disable=SC2086 # lists of words
 case $form in
   short)
@@ -57,7 +58,7 @@ case $form in
     check "$memory" tests/unit/test_pool.py tests/diff/test_sampling.py tests/diff/test_kernels.py \
       tests/diff/test_attention.py $engine "$@" \
       -k "test_pool or share_a_context or (Q4_1 and replayed and overlapped and computed) \
-or (test_sampling and 1025) or cut_anywhere or cut_items or (test_bundle and reading and chunks and staggered)"
+or (test_sampling and 1025) or cut_anywhere or cut_items or (test_bundle and reading and chunks and staggered) or its_paper or in_other_words"
     ;;
   memory)
     build address,undefined

@@ -38,11 +38,13 @@ class Drafts:
     """The executor drafts instead."""
     is_lazy: bool = False
     """Its draft program takes in what it needs when it is asked, which is now and then."""
+    rests: bool = False
+    """It is a head, which takes nothing in while nobody asks."""
     by_lookup: bool = False
     """What stood in texts before is drafted, as far as it pays."""
 
     def proposer(self, known: Mapping[int, Answer], vocab_size: int) -> Proposer:
-        if self.is_lazy:
+        if self.is_lazy or self.rests:
             return Moody()
         if self.by_executor:
             return ExecutorProposer()

@@ -355,10 +355,10 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
         -(-min(len(r.prompt) + r.params.max_tokens, sizes.max_model_len) // sizes.block_size)
         for r in requests
     ]
-    n_drafted = variant.drafts.k if variant.drafts else 0
-    enough = sum(blocks) + len(blocks) * (1 + n_drafted)
-    longest = max(len(r.prompt) + r.params.max_tokens for r in requests)
-    n_tokens = max(min(variant.chunk, variant.n_seqs * longest), sizes.span_tokens + 1)
+    drafts = variant.drafts or Drafts(0)
+    enough = sum(blocks) + len(blocks) * (1 + drafts.k)
+    most = variant.n_seqs * max(len(r.prompt) + r.params.max_tokens for r in requests)
+    n_tokens = max(min(variant.chunk, most), sizes.span_tokens + 1)
     full = enough if variant.n_spare_blocks is None else max(blocks) + variant.n_spare_blocks
     return config_of(
         vocab_size=sizes.vocab_size,
@@ -367,8 +367,9 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
         max_num_batched_tokens=n_tokens,
         n_blocks=full if sizes.has_full else 0,
         block_size=sizes.block_size,
-        max_draft_tokens=n_drafted,
-        lazy_drafts=variant.drafts is not None and variant.drafts.is_lazy,
+        max_draft_tokens=drafts.k,
+        lazy_drafts=drafts.is_lazy,
+        head_may_rest=drafts.rests,
         enable_prefix_caching=variant.cache,
         sharing=variant.sharing,
         itl_target=variant.itl_target,
@@ -384,17 +385,16 @@ def _groups(full: int, n_tokens: int, sizes: Sizes, variant: Variant) -> tuple[K
     groups = [_window(window, full, n_tokens, sizes, variant) for window in sizes.windows]
     if sizes.state_bytes:
         state = _window(STATE_WINDOW, full, n_tokens, sizes, variant)
-        own = {"state_bytes": sizes.state_bytes, "stride": variant.stride}
-        groups.append(replace(state, **own, drafts=variant.drafts.k if variant.drafts else 0))
+        n, n_drafts = sizes.state_bytes, variant.drafts.k if variant.drafts else 0
+        groups.append(replace(state, state_bytes=n, stride=variant.stride, drafts=n_drafts))
     return tuple(groups)
 
 
 def _window(window: int, full: int, n_tokens: int, sizes: Sizes, variant: Variant) -> KVGroup:
     """What no request waits for, or as tight as the blocks of the other layers."""
-    span = max(1, sizes.span_tokens)
+    tight = KVGroup(full, window, span=max(1, sizes.span_tokens))
     if variant.n_spare_blocks is None:
         n_blocks = window_blocks(window, sizes.block_size, variant.n_seqs, n_tokens)
-        return KVGroup(n_blocks, window, span=span)
-    tight = KVGroup(full, window, span=span)
+        return replace(tight, n_blocks=n_blocks)
     needed = tight.needs(sizes.max_model_len, sizes.block_size)
     return replace(tight, n_blocks=needed + variant.n_spare_blocks)

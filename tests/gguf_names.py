@@ -60,6 +60,12 @@ _TOP = {
     "model.embedding_norm": "token_embd_norm",
 }
 _LAYER = {
+    "eh_proj": "nextn.eh_proj",
+    "enorm": "nextn.enorm",
+    "hnorm": "nextn.hnorm",
+    "embed_tokens": "nextn.embed_tokens",
+    "shared_head.norm": "nextn.shared_head_norm",
+    "shared_head.head": "nextn.shared_head_head",
     **gguf_gemma4.LAYER,
     **gguf_scan.LAYER,
     **gguf_hybrid.LAYER,

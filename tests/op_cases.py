@@ -17,6 +17,8 @@ POSITIONS = np.array([0, 1, 7, 7, 30], np.int32)
 TABLE_ROWS = 32
 STATE_SIZE = 18
 """Of two products of each of nine channels."""
+OWN_IDS, TARGET_IDS = (2, 0, 1, 3), (3, -1, 0, 6, 1)
+"""Of the tokens of a target those of a draft model, and the other way round."""
 SCAN_LAYER, SCAN_SIZE = 4, 4 * 5 * 3
 LATENT_LAYER = 3
 """Of one KV head."""
@@ -110,7 +112,9 @@ def case(
 def environment() -> CaseEnv:
     """Tables for head sizes 16 (full) and 8 (partial rotary)."""
     names = {f"{of}rope{n}": n for of in ("", "q_") for n in (8, 16)}
-    return CaseEnv({x: uniform(f"case/{x}", (TABLE_ROWS, n), 1.0) for x, n in names.items()})
+    tables = {x: uniform(f"case/{x}", (TABLE_ROWS, n), 1.0) for x, n in names.items()}
+    named = {"own_ids": OWN_IDS, "target_ids": TARGET_IDS}
+    return CaseEnv(tables | {x: np.array(each, np.float32) for x, each in named.items()})
 
 
 def _row_cases() -> Iterator[OpCase]:
@@ -198,6 +202,15 @@ def _place_cases() -> Iterator[OpCase]:
     corners = ids("corners", [[0, 1, 3, 4], [1, 1, 4, 4], [5, 6, 8, 9], [9] * 4, [0] * 4], "T")
     shares = rows("shares", "T", 4)
     yield case("between", "between", [corners, shares], [weight("w", 10, 9)])
+
+
+def _vocabulary_cases() -> Iterator[OpCase]:
+    tokens = ids("tokens", [0, 3, 1, 2, 3], "T")
+    yield case("rename-tokens", "rename_tokens", [tokens], ids="own_ids")
+    yield case("place-logits", "place_logits", [rows("x", "R", 5)], ids="target_ids", n_tokens=7)
+    for n in (2, 3):
+        parts = [rows(f"x{i}", "T", 9 + i) for i in range(n)]
+        yield case(f"join-columns-{n}", "join_columns", parts)
 
 
 def _attention_cases() -> Iterator[OpCase]:
@@ -356,6 +369,7 @@ OP_CASES: tuple[OpCase, ...] = (
     *_linear_cases(),
     *_attention_cases(),
     *_place_cases(),
+    *_vocabulary_cases(),
     *_latent_cases(),
     *_scan_cases(),
     *_expert_cases(),

@@ -36,3 +36,12 @@ def activation(x: float, kind: str) -> float:
 
 def act_all(x: FloatArray, kind: str) -> FloatArray:
     return np.array([activation(float(v), kind) for v in x.reshape(-1)]).reshape(x.shape)
+
+
+def logits_at(x: FloatArray, ids: Sequence[int], n: int) -> FloatArray:
+    """Column i at ids[i], where that is not negative, of ``n``."""
+    out = np.full((len(x), n), -np.inf)
+    for own, at in enumerate(ids):
+        if at >= 0:
+            out[:, at] = x[:, own]
+    return out

@@ -17,8 +17,9 @@ def config_text(sources: Sources) -> str:
     """A line an option: name, value, why. Raises ConfigError and ModelError, as ``serve`` would."""
     settings = sources.read(EngineOptions, ServeOptions)
     options = settings.of(EngineOptions)
-    facts = model_facts(load_model(options.model, options.mmproj))
-    _, draft = open_draft(options, backend_of(options.executor))
+    model = load_model(options.model, options.mmproj)
+    facts = model_facts(model)
+    _, draft = open_draft(options, backend_of(options.executor), model)
     computed = dict(resolve_options(options, facts, draft=draft).reasons)
     infos = (*describe(EngineOptions), *describe(ServeOptions))
     rows = [

@@ -19,9 +19,10 @@ split over machines: more memory than this one has needs a larger one.
 
 def memory_text(options: EngineOptions) -> str:
     """A table: the options as they are, then each remedy with the same KV bytes."""
-    facts = model_facts(load_model(options.model, options.mmproj))
+    model = load_model(options.model, options.mmproj)
+    facts = model_facts(model)
     backend = backend_of(options.executor)
-    _, draft = open_draft(options, backend)
+    _, draft = open_draft(options, backend, model)
     return advice_text(advise(options, facts, backend.probe(), backend.settings, draft))
 
 

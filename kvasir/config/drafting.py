@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from kvasir.config.dtype import choose_dtype
 from kvasir.config.options import EngineOptions
-from kvasir.config.resolved import DraftConfig, ModelFacts
+from kvasir.config.resolved import DraftConfig, DType, ModelFacts
 from kvasir.config.sizes import format_size
 from kvasir.config.speculation import Speculation
 from kvasir.core.errors import ConfigError, KvasirError
@@ -37,14 +37,28 @@ def beside(target: ModelFacts, draft: ModelFacts, free_memory: int) -> ModelFact
 
 
 def may_lag(draft: ModelFacts) -> bool:
-    """What it lacks can be taken in later: no window has given blocks back meanwhile."""
-    return not any(draft.windows)
+    """What it lacks can be taken in later: no window has given blocks back meanwhile, and it reads
+    tokens alone."""
+    return not (draft.is_head or any(draft.windows))
+
+
+def may_rest(draft: ModelFacts, speculation: Speculation | None) -> bool:
+    """A head does not read along where its drafts do not pay: what it misses then lies in blocks
+    that keep everything."""
+    is_adaptive = speculation is not None and speculation.is_adaptive
+    return reads_along(draft) and is_adaptive and not any(draft.windows)
+
+
+def reads_along(draft: ModelFacts) -> bool:
+    """It has entries, which it makes in the steps of its target."""
+    return draft.is_head and draft.kv_values_per_token > 0
 
 
 def share_of(draft: ModelFacts, both: ModelFacts) -> float:
     """Of a step of the target, that a pass of ``draft`` is expected to take: they are bound by the
     weights that they read. ``both``: one ``beside`` the other."""
-    return draft.weight_bytes / max(1, both.weight_bytes - draft.weight_bytes)
+    own = draft.weight_bytes / max(1, draft.most_drafts)
+    return own / max(1, both.weight_bytes - draft.weight_bytes)
 
 
 def draft_config(
@@ -53,15 +67,25 @@ def draft_config(
     options: EngineOptions,
     length: int,
     reasons: dict[str, str],
+    target_dtype: DType,
 ) -> DraftConfig | None:
-    """How the draft model that ``speculation`` names computes, for requests of ``length`` tokens;
-    adds to the reasons. Raises ConfigError."""
-    if speculation is None or speculation.model is None:
+    """How the draft model or head that ``speculation`` names computes, for requests of ``length``
+    tokens; adds to the reasons. Raises ConfigError."""
+    if speculation is None or not speculation.has_program:
         return None
     if draft is None:
         raise KvasirError(f"nobody opened the draft model {speculation.model}")
+    if 0 < draft.most_drafts < speculation.n_tokens:
+        raise ConfigError(
+            f"speculative_config's num_speculative_tokens {speculation.n_tokens} is more than the "
+            f"{draft.most_drafts} heads of {draft.name}, of which each drafts one: lower it"
+        )
     dtype, why = choose_dtype(options.dtype, draft.weight_dtype)
+    if draft.is_head:
+        dtype, why = target_dtype, "the target's, whose weights it shares"
     reasons["draft_dtype"] = f"{dtype}: {why}"
+    if draft.vocabulary:
+        reasons["draft_vocabulary"] = f"{draft.vocab_size}: {draft.vocabulary}"
     asked, context = speculation.max_model_len, draft.context_length
     if asked is not None and asked > context:
         raise ConfigError(
@@ -77,6 +101,8 @@ def draft_config(
 
 def _kv_layers(model: ModelFacts) -> list[tuple[int, tuple[int, int]]]:
     """Window, and numbers and vectors of a token; layers that are all alike are one."""
+    if not model.kv_values_per_token:
+        return []
     if not model.windows:
         return [(0, (model.kv_values_per_token, model.kv_vectors_per_token))]
     return list(zip(model.windows, model.kv_layers, strict=True))

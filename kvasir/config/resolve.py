@@ -9,7 +9,14 @@ import msgspec
 from msgspec.structs import replace as with_fields
 
 from kvasir.config.disk import disk_config
-from kvasir.config.drafting import beside, draft_config, may_lag, share_of
+from kvasir.config.drafting import (
+    beside,
+    draft_config,
+    may_lag,
+    may_rest,
+    reads_along,
+    share_of,
+)
 from kvasir.config.dtype import choose_dtype
 from kvasir.config.hardware import Hardware
 from kvasir.config.kvbudget import kv_budget, warnings_of
@@ -68,7 +75,7 @@ def resolve(
     n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)
     n_tokens = planner.beside_spans(n_tokens, n_seqs)
     speculation = planner.speculation()
-    n_drafts = speculation.n_tokens if speculation else max_draft_tokens
+    n_drafts = speculation.most_tokens if speculation else max_draft_tokens
     planner = planner.beside_drafts(n_seqs, n_drafts)
     kv = planner.kv(n_seqs, n_tokens)
     length = planner.length(kv)
@@ -89,7 +96,9 @@ def resolve(
         executor=executor,
         loop=LoopConfig(planner.overlap(executor), options.jump_ahead),
         speculation=speculation,
-        draft=draft_config(draft, speculation, planner.options, length, planner.reasons),
+        draft=draft_config(
+            draft, speculation, planner.options, length, planner.reasons, planner.dtype()
+        ),
         seed=options.seed,
         disk=disk_config(planner.options, planner.reasons),
         reasons=planner.reasons,
@@ -159,6 +168,8 @@ class _Planner(msgspec.Struct, frozen=True):
             min_draft_tokens=speculation.n_least if speculation else 0,
             lazy_drafts=draft is not None and may_lag(draft),
             draft_share=0.0 if draft is None else share_of(draft, self.model),
+            draft_is_head=draft is not None and reads_along(draft),
+            head_may_rest=draft is not None and may_rest(draft, speculation),
             enable_prefix_caching=self.options.enable_prefix_caching,
             itl_target=self.itl_target(),
             preemption_mode=self.preemption_mode(),

@@ -51,6 +51,12 @@ class ModelFacts(msgspec.Struct, frozen=True):
     another."""
     span_tokens: int = 0
     """Of a tile whose tokens see each other; 0: none do."""
+    vocabulary: str = ""
+    """Of a draft model: how its tokens become the target's."""
+    is_head: bool = False
+    """It reads what the target computes, in each step."""
+    most_drafts: int = 0
+    """Of Medusa, its heads; 0: as many tokens as one likes."""
 
 
 class ModelSettings(msgspec.Struct, frozen=True):
@@ -124,6 +130,10 @@ class SchedulerConfig(msgspec.Struct, frozen=True):
     """Plans say what the draft program takes in; else it takes in what the target does."""
     draft_share: float = 0.1
     """Of a step of the target, that a pass of the draft program is expected to take."""
+    draft_is_head: bool = False
+    """The draft program gives its first token where it takes tokens in."""
+    head_may_rest: bool = False
+    """It takes nothing in while nothing is asked for, and drafts no more for who ran meanwhile."""
     enable_prefix_caching: bool = False
     """Keep full blocks whose request is done, for requests that begin with the same tokens."""
     itl_target: float | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,13 +14,17 @@ from kvasir.core.plan import MAX_DRAFTS
 
 DRAFT_MODEL = "draft_model"
 LOOKUPS = ("ngram", "suffix")
-METHODS = (*LOOKUPS, DRAFT_MODEL)
+HEADS = ("eagle", "eagle3", "medusa", "mtp")
+"""Which read what the target computes; the last one is of its own checkpoint."""
+METHODS = (*LOOKUPS, DRAFT_MODEL, *HEADS)
+WITH_MODEL = (DRAFT_MODEL, *HEADS[:-1])
 MAX_TOKENS = 63
 """Drafted tokens of a row."""
 MAX_MATCH = 64
 """Tokens of a match; longer ones are no better."""
 MIN_STORED, MAX_STORED = 1000, 100_000_000
 DEFAULT_TOKENS = {"ngram": 7, "suffix": 15, DRAFT_MODEL: 8}
+DEFAULT_TOKENS |= {"eagle": 4, "eagle3": 4, "medusa": 3, "mtp": 3}
 DEFAULT_NGRAM = 5
 """Tokens of a match, as in vLLM."""
 SUFFIX_MIN = 3
@@ -36,9 +40,11 @@ BOUNDS = {
     "max_model_len": (1, 2**31 - 1),
     "draft_tensor_parallel_size": (1, 1),
 }
-KEYS = ("method", "model", *BOUNDS, "adaptive")
+HETEROGENEOUS = "use_heterogeneous_vocab"
+KEYS = ("method", "model", *BOUNDS, "adaptive", HETEROGENEOUS)
 OF_LOOKUPS = ("prompt_lookup_min", "prompt_lookup_max", "stored_tokens")
-OF_DRAFT_MODELS = ("model", "max_model_len", "draft_tensor_parallel_size")
+OF_PROGRAMS = ("max_model_len", "draft_tensor_parallel_size")
+"""Keys of what has a program of its own."""
 OLD_MODELS = ("ngram", "[ngram]")
 """Which the name of a draft model may be for the method of that name."""
 
@@ -62,26 +68,76 @@ class Speculation(msgspec.Struct, frozen=True):
     """The file or folder of a draft model."""
     max_model_len: int | None = None
     """Tokens of a request behind which it drafts nothing; None: its context."""
+    may_differ: bool = False
+    """A draft model may have other tokens than the target."""
+    lookup: Speculation | None = None
+    """Beside one with a program: drafts from texts, where they are expected to bring more."""
+
+    @property
+    def parts(self) -> tuple[Speculation, ...]:
+        return (self,) if self.lookup is None else (self, self.lookup)
+
+    @property
+    def name(self) -> str:
+        """Of all methods."""
+        return "+".join(part.method for part in self.parts)
+
+    @property
+    def most_tokens(self) -> int:
+        return max(part.n_tokens for part in self.parts)
+
+    @property
+    def has_program(self) -> bool:
+        """Tokens are drafted by the executor."""
+        return self.method not in LOOKUPS
+
+    @property
+    def is_head(self) -> bool:
+        return self.method in HEADS
 
     @property
     def reason(self) -> str:
         """As the start-up report shows it."""
         most = "at most " if self.is_adaptive else ""
         model = "" if self.model is None else f" {printable(self.model)}"
-        return f"{self.method}{model}, {most}{self.n_tokens} tokens: as asked"
+        own = f"{self.method}{model}, {most}{self.n_tokens} tokens"
+        if self.lookup is not None:
+            own += f", or {self.lookup.method}, {most}{self.lookup.n_tokens} tokens"
+        return f"{own}: as asked"
 
 
 def parse_speculation(options: EngineOptions) -> Speculation | None:
     """None: nobody asks for it. Raises ConfigError on what is no JSON object, on unknown keys and
     methods, and on numbers out of their bounds."""
-    values = {**_old(options), **_json(options.speculative_config)}
-    if not values:
-        return None
+    old, listed = _old(options), _json(options.speculative_config)
+    parts = [_part(values) for values in listed or [old] if values]
+    return _joined(parts) if parts else None
+
+
+def _joined(parts: Sequence[Speculation]) -> Speculation:
+    """Of several, one with a program comes first. Raises ConfigError."""
+    if len(parts) == 1:
+        return parts[0]
+    programs = [part for part in parts if part.has_program]
+    lookups = [part for part in parts if not part.has_program]
+    if (len(programs), len(lookups)) != (1, 1):
+        named = ", ".join(part.method for part in parts)
+        raise ConfigError(
+            f"speculative_config lists {named}: of several, one drafts from texts (ngram, suffix) "
+            "and the other one has a program (draft_model or a head)"
+        )
+    both = [(part.is_adaptive, part.n_least) for part in parts]
+    if both[0] != both[1]:
+        raise ConfigError(
+            "speculative_config lists drafters that differ in adaptive or "
+            "num_speculative_tokens_min, which are of all drafts: say the same in both"
+        )
+    return msgspec.structs.replace(programs[0], lookup=lookups[0])
+
+
+def _part(values: Mapping[str, Any]) -> Speculation:
     method = _method(values)
     _check_bounds(values, method)
-    is_adaptive = values.get("adaptive", True)
-    if not isinstance(is_adaptive, bool):
-        raise ConfigError(f"speculative_config's adaptive is {is_adaptive!r}: needs true or false")
     shortest, longest = _lengths(method, values)
     if method == "ngram" and values.get("stored_tokens"):
         raise ConfigError("speculative_config's ngram keeps no earlier answers: use suffix")
@@ -102,11 +158,19 @@ def parse_speculation(options: EngineOptions) -> Speculation | None:
         shortest,
         longest,
         stored,
-        is_adaptive,
+        _flag(values, "adaptive", True),
         n_least,
-        values["model"] if method == DRAFT_MODEL else None,
+        values["model"] if method in WITH_MODEL else None,
         values.get("max_model_len"),
+        _flag(values, HETEROGENEOUS, False),
     )
+
+
+def _flag(values: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = values.get(name, default)
+    if not isinstance(value, bool):
+        raise ConfigError(f"speculative_config's {name} is {value!r}: needs true or false")
+    return value
 
 
 def _method(values: Mapping[str, Any]) -> str:
@@ -120,7 +184,7 @@ def _method(values: Mapping[str, Any]) -> str:
         raise ConfigError(
             f"speculative_config's method {method!r} is not there: use one of {', '.join(METHODS)}"
         )
-    if is_draft != (method == DRAFT_MODEL):
+    if is_draft != (method in WITH_MODEL):
         raise ConfigError(
             f"speculative_config's method {method} "
             + (
@@ -129,7 +193,8 @@ def _method(values: Mapping[str, Any]) -> str:
                 else "needs model: a file or folder"
             )
         )
-    strange = OF_LOOKUPS if is_draft else OF_DRAFT_MODELS[1:]
+    strange = OF_PROGRAMS if method in LOOKUPS else OF_LOOKUPS
+    strange = strange if method == DRAFT_MODEL else (*strange, HETEROGENEOUS)
     if found := [name for name in strange if name in values]:
         raise ConfigError(f"speculative_config's method {method} has no {', '.join(found)}")
     return method
@@ -138,7 +203,7 @@ def _method(values: Mapping[str, Any]) -> str:
 def _check_bounds(values: Mapping[str, Any], method: str) -> None:
     """Of numbers."""
     for name, (low, high) in BOUNDS.items():
-        if name == "num_speculative_tokens" and method == DRAFT_MODEL:
+        if name == "num_speculative_tokens" and method not in LOOKUPS:
             high = MAX_DRAFTS
         value = values.get(name, low)
         if type(value) is not int or not low <= value <= high:
@@ -182,21 +247,23 @@ def _old(options: EngineOptions) -> dict[str, Any]:
     return given
 
 
-def _json(text: str | None) -> dict[str, Any]:
+def _json(text: str | None) -> list[dict[str, Any]]:
+    """An object, or a list of some."""
     if text is None:
-        return {}
+        return []
     try:
         values = json.loads(text[:MAX_JSON])
     except (ValueError, RecursionError):
         values = None
-    if not isinstance(values, dict) or not values:
+    listed = values if isinstance(values, list) else [values]
+    if not listed or not all(isinstance(one, dict) and one for one in listed):
         raise ConfigError(
             f"speculative_config is {text[:80]!r}: needs a JSON object such as "
             '{"method": "ngram", "num_speculative_tokens": 7}'
         )
-    unknown = sorted(map(str, values.keys() - {*KEYS}))
+    unknown = sorted({str(key) for one in listed for key in one.keys() - {*KEYS}})
     if unknown:
         raise ConfigError(
             f"speculative_config has {', '.join(unknown)[:200]}: known are {', '.join(KEYS)}"
         )
-    return values
+    return listed

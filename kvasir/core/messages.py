@@ -153,5 +153,5 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     warnings: tuple[str, ...] = ()
     """What was done as asked and may be regretted."""
     drafter: str = ""
-    """The method by which tokens are drafted; empty: nobody drafts."""
+    """The methods by which tokens are drafted, "+" between them; empty: nobody drafts."""
     vectors: VectorFacts = NO_VECTORS

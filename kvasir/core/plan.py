@@ -152,7 +152,8 @@ class StepPlan(msgspec.Struct, frozen=True, tag="step_plan"):
     follows: tuple[Row, ...] | None = None
     """What the draft program takes in behind the rows, before it drafts: of a slot that has a row
     any tokens up to the end of that one, where nothing is drawn; of a row that asks for drafts all
-    that its entries lack. None: the tokens of the rows themselves."""
+    that its entries lack. None: the tokens of the rows themselves. Empty: nothing; a head knows
+    these two alone."""
 
     @property
     def n_tokens(self) -> int:

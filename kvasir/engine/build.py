@@ -8,12 +8,12 @@ from msgspec.structs import replace
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
-from kvasir.config.speculation import parse_speculation
+from kvasir.config.speculation import Speculation, parse_speculation
 from kvasir.core.errors import ModelError
 from kvasir.core.messages import Ready
 from kvasir.engine.engine import Engine
 from kvasir.engine.keys import key_root
-from kvasir.exec.backend import Backend, Wishes
+from kvasir.exec.backend import Backend, Drafter, Wishes
 from kvasir.exec.backends import backend_of
 from kvasir.exec.base import Executor
 from kvasir.exec.disk.directory import Limits
@@ -23,11 +23,15 @@ from kvasir.grammar.masks import GrammarMasks, grammar_masks
 from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.models.draft import as_draft
 from kvasir.models.loaded import LoadedModel
+from kvasir.models.medusa import METHOD as MEDUSA
+from kvasir.models.medusa import load_medusa, medusa_facts
+from kvasir.models.read_heads import head_facts, load_head
 from kvasir.sampling.masks import Masks
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Proposer
 from kvasir.speculate.executor import EVIDENCE, ExecutorProposer
 from kvasir.speculate.lookup import Lookup
+from kvasir.speculate.several import DrafterPart, SeveralDrafters
 from kvasir.timing.cost import CostModel
 from kvasir.timing.prior import prior_costs
 from kvasir.timing.towers import TowerPrior
@@ -46,9 +50,9 @@ class BuiltEngine(msgspec.Struct, frozen=True):
 
     @property
     def drafter(self) -> str:
-        """The method by which tokens are drafted; empty: nobody drafts."""
+        """The methods by which tokens are drafted, "+" between them; empty: nobody drafts."""
         asked = self.config.speculation
-        return "" if asked is None else asked.method
+        return "" if asked is None else asked.name
 
     def ready(self) -> Ready:
         """What the API process needs to know."""
@@ -87,7 +91,7 @@ def build_engine(
     """
     backend = backend_of(options.executor)
     model = loaded or backend.open(options.model, options.mmproj)
-    draft, draft_facts = open_draft(options, backend)
+    draft, draft_facts = open_draft(options, backend, model)
     config = resolve_options(options, backend.facts(model), max_draft_tokens, draft_facts)
     built = backend.build(model, config, Wishes(hashes, act_block), draft)
     costs = CostModel()
@@ -135,19 +139,39 @@ def resolve_options(
 
 
 def open_draft(
-    options: EngineOptions, backend: Backend
-) -> tuple[LoadedModel | None, ModelFacts | None]:
-    """The draft model that ``options`` name, and what planning needs to know of it. Raises
-    ModelError and ConfigError."""
+    options: EngineOptions, backend: Backend, target: LoadedModel | None
+) -> tuple[Drafter | None, ModelFacts | None]:
+    """The draft model that ``options`` name, in the words of ``target``, or the head of it, and
+    what planning needs to know of that. Raises ModelError and ConfigError."""
     asked = parse_speculation(options)
-    if asked is None or asked.model is None:
+    if asked is None or not asked.has_program:
         return None, None
     try:
+        if asked.is_head and target is not None:
+            return _open_head(asked, target)
         model = backend.open(asked.model)
         model = None if model is None else as_draft(model)
-        return model, backend.facts(model)
+        facts = backend.facts(model)
     except ModelError as error:
         raise ModelError(f"speculative_config's model: {error.message}", code=error.code) from None
+    if model is None or target is None:
+        return model, facts
+    # Imported now: with the tokenizers library it is 25 ms of a start, and 5 MB.
+    from kvasir.engine.vocabularies import draft_vocabulary
+
+    found = draft_vocabulary(target, model, may_differ=asked.may_differ)
+    facts = replace(facts, vocabulary=found.reason)
+    if found.ids is None:
+        return model, facts
+    return replace(model, ids=found.ids), replace(facts, vocab_size=target.config.vocab_size)
+
+
+def _open_head(asked: Speculation, target: LoadedModel) -> tuple[Drafter, ModelFacts]:
+    if asked.method == MEDUSA:
+        heads = load_medusa(asked.model or "", target)
+        return heads, medusa_facts(heads, target)
+    head = load_head(asked.method, asked.model, target)
+    return head, head_facts(head, target)
 
 
 def proposer_of(config: EngineConfig) -> Proposer | None:
@@ -155,6 +179,11 @@ def proposer_of(config: EngineConfig) -> Proposer | None:
     asked = config.speculation
     if asked is None:
         return None
-    if config.draft is not None:
+    parts = [DrafterPart(_proposer(one, config), one.n_tokens) for one in asked.parts]
+    return SeveralDrafters(*parts) if len(parts) > 1 else parts[0].proposer
+
+
+def _proposer(asked: Speculation, config: EngineConfig) -> Proposer:
+    if asked.has_program and config.draft is not None:
         return ExecutorProposer(config.draft.max_model_len, EVIDENCE)
     return Lookup(asked.min_match, asked.max_match, asked.n_stored)

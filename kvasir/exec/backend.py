@@ -14,19 +14,24 @@ from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import Settings
 from kvasir.config.resolved import EngineConfig, ExecutorConfig, ModelFacts, PythonConfig
 from kvasir.exec.base import Executor
-from kvasir.ir.bundle import DRAFT, Bundle, Tower, with_draft
+from kvasir.ir.bundle import DRAFT, Bundle, Tower, draft_name, with_draft, with_drafts
 from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.ir.pool import with_pool
 from kvasir.ir.program import Program
 from kvasir.models import build_program, ignorable
 from kvasir.models.draft import build_draft
+from kvasir.models.export import NO_EXPORT, Export
+from kvasir.models.heads import HeadExport, LoadedHead, head_program
 from kvasir.models.loaded import LoadedModel, load_model, model_facts
+from kvasir.models.medusa import LoadedMedusa, MedusaExport, medusa_program
+from kvasir.models.read_heads import bind_features, bind_head, of_target_alone
 from kvasir.models.rope import rope_digest
 from kvasir.models.tower_programs import build_tower
 from kvasir.weights.bind import Binding, bind
 
 ARITHMETIC = 3
 """Version of what the executors compute, bit for bit; tests/golden/bits.json holds them to it."""
+Drafter = LoadedModel | LoadedHead | LoadedMedusa
 
 
 class Wishes(msgspec.Struct, frozen=True):
@@ -78,9 +83,9 @@ class Backend(Protocol):
         model: LoadedModel | None,
         config: EngineConfig,
         wishes: Wishes,
-        draft: LoadedModel | None = None,
+        draft: Drafter | None = None,
     ) -> Built:
-        """``draft``: the model that drafts, where the config has one."""
+        """``draft``: the model or the head that drafts, where the config has one."""
         ...
 
 
@@ -125,11 +130,19 @@ class ProgramBackend(msgspec.Struct, frozen=True):
         return model_facts(self._some(model))
 
     def program(
-        self, model: LoadedModel, config: EngineConfig, act_block: int = MAX_ACT_BLOCK
+        self,
+        model: LoadedModel,
+        config: EngineConfig,
+        act_block: int = MAX_ACT_BLOCK,
+        drafter: Drafter | None = None,
     ) -> tuple[Program, Binding]:
-        """The program of a model after all passes, and its weights."""
-        raw = build_program(model.config, max_positions=config.sizes.max_model_len)
-        binding = bind(raw, model.source, ignorable(model.config))
+        """The program of a model after all passes, with what ``drafter`` reads of it, and all
+        weights that it has."""
+        export = _export_for(drafter)
+        raw = build_program(model.config, max_positions=config.sizes.max_model_len, export=export)
+        binding = bind(of_target_alone(raw), model.source, ignorable(model.config))
+        if isinstance(drafter, LoadedHead):
+            binding = replace(binding, others=(bind_features(drafter, raw),))
         lowered = self._lowered(config, binding, act_block, config.kv.kind.short)
         return lowered(raw), binding
 
@@ -162,29 +175,67 @@ class ProgramBackend(msgspec.Struct, frozen=True):
         self,
         bundle: Bundle,
         binding: Binding,
-        draft: LoadedModel | None,
+        draft: Drafter | None,
         config: EngineConfig,
         act_block: int,
     ) -> tuple[Bundle, Binding]:
-        """``bundle`` with the program of a draft model, in its own arithmetic, and the weights of
-        both."""
+        """``bundle`` with the program of a draft model, in its own arithmetic, or of a head; and
+        the weights of both."""
         if draft is None or config.draft is None:
             return bundle, binding
+        if isinstance(draft, LoadedHead):
+            return self._with_head(bundle, binding, draft, config, act_block)
+        if isinstance(draft, LoadedMedusa):
+            return self._with_medusa(bundle, binding, draft, config, act_block)
         raw, own = build_draft(draft, config.sizes.max_model_len)
         kind, dtype = config.kv.kind.short, config.draft.dtype
         lowered = self._lowered(config, own, act_block, kind, dtype)(raw)
         joined = with_draft(bundle, lowered)
         return joined, replace(binding, others=(own.named(f"{DRAFT}."),))
 
+    def _with_head(
+        self,
+        bundle: Bundle,
+        binding: Binding,
+        head: LoadedHead,
+        config: EngineConfig,
+        act_block: int,
+    ) -> tuple[Bundle, Binding]:
+        """``bundle`` with the program of a head, in the arithmetic of its target, which it shares
+        weights with."""
+        raw, carried = head_program(head, config.sizes.max_model_len)
+        own = bind_head(head, raw)
+        shared = {name: binding[name] for name in head.shared}
+        both = Binding({**own.weights, **shared})
+        lowered = self._lowered(config, both, act_block, config.kv.kind.short)(raw)
+        joined = with_draft(bundle, lowered, head.shared, carried)
+        return joined, replace(binding, others=(*binding.others, own.named(f"{DRAFT}.")))
+
+    def _with_medusa(
+        self,
+        bundle: Bundle,
+        binding: Binding,
+        heads: LoadedMedusa,
+        config: EngineConfig,
+        act_block: int,
+    ) -> tuple[Bundle, Binding]:
+        """``bundle`` with the programs of Medusa's heads, of as many as are asked for."""
+        programs, bindings = [], []
+        for i in range(min(heads.n_heads, config.scheduler.max_draft_tokens)):
+            raw, own = medusa_program(heads, i)
+            programs.append(self._lowered(config, own, act_block, config.kv.kind.short)(raw))
+            bindings.append(own.named(f"{draft_name(i)}."))
+        return with_drafts(bundle, programs), replace(binding, others=tuple(bindings))
+
     def build(
         self,
         model: LoadedModel | None,
         config: EngineConfig,
         wishes: Wishes,
-        draft: LoadedModel | None = None,
+        draft: Drafter | None = None,
     ) -> Built:
         model = self._some(model)
-        program, binding = self.program(model, config, wishes.act_block)
+        program, binding = self.program(model, config, wishes.act_block, draft)
         bundle, more = self._with_tower(with_pool(program), model, config, wishes.act_block)
         binding = replace(binding, weights={**binding.weights, **more.weights})
         bundle, binding = self._with_draft(bundle, binding, draft, config, wishes.act_block)
@@ -211,3 +262,10 @@ class ProgramBackend(msgspec.Struct, frozen=True):
 
     def _some(self, model: LoadedModel | None) -> LoadedModel:
         return self.open(None) if model is None else model
+
+
+def _export_for(drafter: Drafter | None) -> Export:
+    """What a drafter reads of its target."""
+    if isinstance(drafter, LoadedHead):
+        return HeadExport(drafter)
+    return MedusaExport() if isinstance(drafter, LoadedMedusa) else NO_EXPORT

@@ -10,7 +10,7 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, first_block
 from kvasir.core.plan import MAX_DRAFTS, Copy, Row, StepPlan
 from kvasir.core.sizes import EngineSizes
-from kvasir.ir.bundle import DRAFT, POOL, TARGET, Bundle
+from kvasir.ir.bundle import POOL, TARGET, Bundle, draft_name
 from kvasir.sched.rows import is_draft
 
 
@@ -169,9 +169,12 @@ def check_states(bundle: Bundle, sizes: EngineSizes) -> None:
 
 def refuse_programs(bundle: Bundle) -> None:
     """Raises KvasirError on a program that no step runs."""
-    others = [name for name in bundle.programs if name not in (TARGET, DRAFT, POOL)]
+    drafts = map(draft_name, range(len(bundle.drafts)))
+    others = bundle.programs.keys() - {TARGET, POOL, *drafts}
     if others:
-        raise KvasirError(f"no executor runs a program beside a target as {', '.join(others)}")
+        raise KvasirError(
+            f"no executor runs a program beside a target as {', '.join(sorted(others))}"
+        )
 
 
 def need(is_kept: bool, what: str) -> None:

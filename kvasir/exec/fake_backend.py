@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvasir.config.hardware import Hardware, probe
 from kvasir.config.resolved import EngineConfig, ModelFacts
 from kvasir.core.vectors import VectorFacts
-from kvasir.exec.backend import Built, Wishes, python_settings
+from kvasir.exec.backend import Built, Drafter, Wishes, python_settings
 from kvasir.exec.fake import VECTOR_SIZE, FakeExecutor
 from kvasir.models.loaded import LoadedModel
 
@@ -40,7 +40,7 @@ class FakeBackend:
         model: LoadedModel | None,
         config: EngineConfig,
         wishes: Wishes,
-        draft: LoadedModel | None = None,
+        draft: Drafter | None = None,
     ) -> Built:
         misses = None if config.draft is None else MISSES
         return Built(FakeExecutor(config.sizes, misses=misses), "fake", "fake", "")

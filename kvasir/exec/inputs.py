@@ -14,6 +14,7 @@ from kvasir.core.plan import Row, RowOutput, StepPlan
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.rope_positions import RopePositions
 from kvasir.exec.rows import depths, logit_rows
+from kvasir.exec.successors import Successors
 from kvasir.exec.tables import SlotTables
 from kvasir.exec.taken import StateSlots
 from kvasir.exec.token_types import TokenTypes
@@ -30,10 +31,17 @@ MAX_PATH = 64
 class StepArrays:
     """Arrays of the planned maxima, allocated once and shared with what computes."""
 
-    def __init__(self, sizes: EngineSizes, max_drafts: int = 0, inputs: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        sizes: EngineSizes,
+        max_drafts: int = 0,
+        inputs: Sequence[str] = (),
+        *,
+        has_head: bool = False,
+    ) -> None:
         """``max_drafts``: behind a row; 0 where nobody drafts. ``inputs``: of the program, of which
         some are rare: where a token's row ends, its type, and where it stands on several axes.
-        Ends of a model that sees are for ``MediaRows`` to write."""
+        Ends of a model that sees are for ``MediaRows`` to write. ``has_head``: a head drafts."""
         t, s, max_blocks = sizes.max_num_batched_tokens, sizes.max_num_seqs, sizes.max_blocks
         i32 = np.int32
         self.arrays: dict[str, NDArray[np.generic]] = {
@@ -67,8 +75,10 @@ class StepArrays:
         self._max_drafts = max_drafts
         if max_drafts:
             lengths = {"n_drafts": s, "follow_begin": s + 1, "follow_start": s, "follow_tokens": t}
+            lengths["successors"] = s
             self.arrays |= {name: np.zeros(n, i32) for name, n in lengths.items()}
             self.arrays["drafts"] = np.zeros((s, max_drafts), i32)
+        self._successors = Successors() if has_head else None
         self._written = [0] * s
         """Per sequence the version of its tables: unchanged ones are not written again."""
 
@@ -101,6 +111,9 @@ class StepArrays:
         if self._max_drafts:
             self._set("n_drafts", [row.n_drafts for row in rows])
             self._write_follows(plan)
+        if self._successors is not None:
+            self._successors.open(plan)
+            self._set("successors", self._successors.of(rows))
         if self._states.most:
             self._write_states(plan)
         self._write_tables(rows, tables)

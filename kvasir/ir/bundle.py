@@ -8,7 +8,7 @@ tables serve all, and a block holds the entries of every program for the same to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -18,7 +18,17 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from kvasir.core.tiles import TileSpec
-from kvasir.ir.program import Attr, FloatArray, KVSpec, Op, Program, Value, Weight, freeze
+from kvasir.ir.program import (
+    CONSTANT_ATTRS,
+    Attr,
+    FloatArray,
+    KVSpec,
+    Op,
+    Program,
+    Value,
+    Weight,
+    freeze,
+)
 from kvasir.ir.verify import ProgramError, verify
 
 T = TypeVar("T")
@@ -35,6 +45,11 @@ MEDIA, IS_MEDIA, PATCHES = "media", "is_media", "patches"
 CORNERS, SHARES = "corners", "shares"
 MAX_DEEP = 8
 """Layers of a target behind which rows of a tower are added."""
+
+
+def draft_name(i: int) -> str:
+    """Of the program that drafts the ``i``-th token of a chain, where each has one of its own."""
+    return f"{DRAFT}{i}" if i else DRAFT
 
 
 def deep_media(i: int) -> str:
@@ -110,6 +125,10 @@ class Bundle(msgspec.Struct, frozen=True):
     programs: Mapping[str, Program]
     tower: Tower | None = None
     """Of a model that sees images; it runs apart, before a step that needs its rows."""
+    carried: str = ""
+    """Of a draft program that is a head: its output [T, n] that stands in place of the one export
+    that it reads, for the token behind. Its entries are of a token's export and the token after
+    it. Empty: it drafts behind the tokens that it reads."""
 
     @property
     def target(self) -> Program:
@@ -119,6 +138,12 @@ class Bundle(msgspec.Struct, frozen=True):
     def draft(self) -> Program | None:
         """Of the tokens that the executor drafts."""
         return self.programs.get(DRAFT)
+
+    @property
+    def drafts(self) -> tuple[Program, ...]:
+        """The first drafts the first token of a chain, and so on; the last one all others."""
+        names = map(draft_name, range(len(self.programs)))
+        return tuple(self.programs[name] for name in names if name in self.programs)
 
     @property
     def pool(self) -> Program | None:
@@ -159,7 +184,8 @@ class Bundle(msgspec.Struct, frozen=True):
     def map(self, change: Callable[[Program], Program]) -> Bundle:
         """The bundle with every program changed: what a pass makes of it."""
         changed = of_programs({name: change(program) for name, program in self.programs.items()})
-        return replace(changed, tower=None if self.tower is None else self.tower.map(change))
+        tower = None if self.tower is None else self.tower.map(change)
+        return replace(changed, tower=tower, carried=self.carried)
 
 
 def of_programs(programs: Mapping[str, Program]) -> Bundle:
@@ -187,12 +213,24 @@ def bundle(target: Program, *, shared: Collection[str] = (), **others: Program) 
     return of_programs(programs)
 
 
-def with_draft(beside: Bundle, draft: Program) -> Bundle:
+def with_draft(
+    beside: Bundle, draft: Program, shared: Collection[str] = (), carried: str = ""
+) -> Bundle:
     """``beside`` and a draft program with names and KV layers of its own, all behind the target:
-    what a draft leaves of the arena nobody reads."""
-    joined = bundle(beside.target, draft=draft)
+    what a draft leaves of the arena nobody reads. ``shared``: weights that are the target's;
+    ``carried``: as in ``Bundle``, by its name in ``draft``."""
+    joined = bundle(beside.target, shared=shared, draft=draft)
     others = {name: x for name, x in beside.programs.items() if name != TARGET}
     programs = {TARGET: beside.target, **others, DRAFT: joined.programs[DRAFT]}
+    named = f"{DRAFT}.{carried}" if carried else ""
+    return replace(beside, programs=MappingProxyType(programs), carried=named)
+
+
+def with_drafts(beside: Bundle, drafts: Sequence[Program], shared: Collection[str] = ()) -> Bundle:
+    """``beside`` and a program for each token of a chain, as ``with_draft`` does."""
+    named = {draft_name(i): program for i, program in enumerate(drafts)}
+    joined = bundle(beside.target, shared=shared, **named)
+    programs = {**beside.programs, **{name: joined.programs[name] for name in named}}
     return replace(beside, programs=MappingProxyType(programs))
 
 
@@ -212,6 +250,7 @@ def verify_bundle(bundle: Bundle, stage: str) -> None:
         exported |= {value: program.values[value] for value in program.outputs}
     for program in bundle.tower.programs if bundle.tower else ():
         verify(program, stage)
+    _check_carried(bundle)
     _check_shared(bundle)
     layers = [spec.layer for spec in bundle.kv]
     if len(bundle.programs) > 1 and layers != list(range(len(layers))):
@@ -226,6 +265,18 @@ def _check_export(name: str, value: Value, exported: Mapping[str, Value]) -> Non
         raise ProgramError(f"{name}: input {value.name} is {value.type}, exported as {found.type}")
     if value.dtype != "f32" or value.shape[0] != "T":
         raise ProgramError(f"{name}: {value.name} is {value.type}; exports are f32 rows of tokens")
+
+
+def _check_carried(bundle: Bundle) -> None:
+    """A head goes on with what it gives itself."""
+    if not bundle.carried:
+        return
+    draft, read = bundle.draft, bundle.read_by(DRAFT)
+    if draft is None or bundle.carried not in draft.outputs or len(read) != 1:
+        raise ProgramError(f"{bundle.carried} is no output of a draft that reads one export")
+    given, made = draft.values[read[0]], draft.values[bundle.carried]
+    if given.type != made.type:
+        raise ProgramError(f"{made.name} is {made.type}, {given.name} {given.type}")
 
 
 def _check_shared(bundle: Bundle) -> None:
@@ -271,7 +322,7 @@ class _Renaming(msgspec.Struct, frozen=True):
         attrs: dict[str, Attr] = dict(op.attrs)
         if "layer" in attrs:
             attrs["layer"] = op.integer("layer") + self.first_layer
-        for table in ("table", "q_table"):
+        for table in CONSTANT_ATTRS:
             if table in attrs:
                 attrs[table] = self._name(op.word(table))
         ins, outs, weights = map(self._names, (op.ins, op.outs, op.weights))

@@ -6,7 +6,9 @@ from kvasir.ir.program import KV_READERS, KV_WRITERS, Program
 
 
 def phases(program: Program) -> tuple[int, ...]:
-    """Phase of each op: one past the last that it needs, through values or a layer's cache."""
+    """Phase of each op: one past the last that it needs, through values or a layer's cache. What is
+    gathered for logits comes behind all before it: it runs once for each tile of logit rows, and
+    where there are none not at all."""
     made: dict[str, int] = {}
     written: dict[int, int] = {}
     result: list[int] = []
@@ -14,6 +16,8 @@ def phases(program: Program) -> tuple[int, ...]:
         needs = [made[name] for name in op.ins if name in made]
         if op.kind in KV_READERS:
             needs.append(written[op.integer("layer")])
+        if op.kind == "gather_rows":
+            needs += result
         phase = max(needs, default=-1) + 1
         if op.kind in KV_WRITERS:
             written[op.integer("layer")] = phase

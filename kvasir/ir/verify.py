@@ -8,6 +8,7 @@ from kvasir.core.errors import KvasirError
 from kvasir.ir.builder import output_types
 from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.ops import OPS, ShapeError
+from kvasir.ir.ops.checks import width
 from kvasir.ir.program import (
     DTYPES,
     KV_READERS,
@@ -42,6 +43,7 @@ def verify(program: Program, stage: str) -> None:
         _check_names(program, op, where, defined)
         _check_types(program, op, where, defined)
         _check_table(program, op, where)
+        _check_ids(program, op, where)
     _check_outputs(program, defined)
     _check_weights(program, stage)
     _check_kv(program)
@@ -114,6 +116,21 @@ def _check_table(program: Program, op: Op, where: str) -> None:
         fits = table.ndim == 2 and table.shape[1] == rotary
         wrong = "{}: table {} is {}, expected [positions, {}]"
         _need(fits, wrong, where, name, table.shape, rotary)
+
+
+def _check_ids(program: Program, op: Op, where: str) -> None:
+    if "ids" not in op.attrs:
+        return
+    name = op.word("ids")
+    ids = program.constants.get(name)
+    if ids is None:
+        raise ProgramError(f"{where}: constant {name} is not declared")
+    n = width(program.values[op.ins[0]]) if op.kind == "place_logits" else ids.size
+    wrong = "{}: ids {} are {}, expected [{}]"
+    _need(ids.shape == (n,), wrong, where, name, ids.shape, n)
+    least, most = (-1, op.integer("n_tokens")) if op.kind == "place_logits" else (0, 1 << 24)
+    fits = n > 0 and ids.min() >= least and ids.max() < most
+    _need(fits, "{}: ids {} beyond the {} tokens", where, name, most)
 
 
 def _check_outputs(program: Program, defined: dict[str, Value]) -> None:

@@ -9,8 +9,10 @@ from kvasir.ir.builder import Builder
 from kvasir.ir.bundle import IS_MEDIA, MEDIA, deep_media
 from kvasir.ir.ops.state import conv_size
 from kvasir.ir.program import Attr, KVSpec, Program, state_spec
+from kvasir.models.export import NO_EXPORT, After, Export
 from kvasir.models.latent_attention import latent_attention
 from kvasir.models.linear_scan import linear_scan
+from kvasir.models.lm_head import record_head
 from kvasir.models.parts import (
     layer_embeddings,
     quick_rows,
@@ -23,16 +25,16 @@ from kvasir.models.record_rope import OF_QUERIES, record_ropes, turned_by
 from kvasir.models.spec import ROPE, ExpertConfig, LayerSpec, ModelConfig
 from kvasir.models.tensors import weight_of
 
-After = Callable[[int, str], str]
 
-
-def build_program(config: ModelConfig, *, max_positions: int | None = None) -> Program:
+def build_program(
+    config: ModelConfig, *, max_positions: int | None = None, export: Export = NO_EXPORT
+) -> Program:
     """The raw program of a model.
 
     ``max_positions``: rows of the rope tables, i.e. the longest request that will run; by default
-    the model's own limit.
+    the model's own limit. ``export``: what others read of it.
     """
-    builder = Builder(config.family, weight_of(config))
+    builder = Builder(config.family, export.weights(weight_of(config)))
     rows = max_positions or config.max_positions
     tokens = builder.input("tokens", ("T",), "i32")
     builder.input("positions", ("T",), "i32")
@@ -60,8 +62,10 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
     if config.block.sum_norms or config.block.embed_norm:
         x = record_norm(builder, config, x, "embed_norm", "x.norm")
     embedded = layer_embeddings(builder, config, tokens, x)
-    x = record_blocks(builder, config, x, embedded, after=deep)
-    return builder.build(_head(builder, config, x, logit_rows))
+    tapped: dict[int, str] = {}
+    x = record_blocks(builder, config, x, embedded, after=export.tapping(deep, tapped))
+    given = export.record(builder, config, x, tapped)
+    return builder.build((*record_head(builder, config, x, logit_rows), *given))
 
 
 def record_blocks(
@@ -83,6 +87,12 @@ def record_blocks(
     return x
 
 
+def record_reading_block(builder: Builder, config: ModelConfig, x: str, read: str) -> str:
+    """The first block over the rows ``x``, whose attention reads ``read``, normed before."""
+    block = _Block(builder, config, 0, config.layers[0], "")
+    return block.reading(x, read)
+
+
 def _merged(builder: Builder, config: ModelConfig, x: str) -> tuple[str, After]:
     """``x`` with rows of the tower where the step has some, and what adds others of them to the
     rows of early layers (DeepStack, Meng et al. 2024)."""
@@ -97,24 +107,6 @@ def _merged(builder: Builder, config: ModelConfig, x: str) -> tuple[str, After]:
         return builder.op("add_embeds", (x, deep[layer], is_media), f"l{layer}.x.deep")
 
     return builder.op("merge_embeds", (x, media, is_media), "x.merged"), after
-
-
-def _head(builder: Builder, config: ModelConfig, x: str, logit_rows: str) -> tuple[str, ...]:
-    rows = builder.op("gather_rows", (x, logit_rows), "rows")
-    last = f"layers.{len(config.layers) - 1}.mlp_norm"
-    norm = last if config.block.sum_norms else "final_norm"
-    rows = record_norm(builder, config, rows, norm, "rows.norm")
-    name = "embed" if config.tied else "lm_head"
-    head = [builder.weight(name, (config.vocab_size, config.hidden_size))]
-    if config.block.head_bias:
-        head.append(builder.weight("lm_head.bias", (config.vocab_size,)))
-    logits = builder.op("lm_head", (rows,), "logits", tuple(head))
-    scale, cap = config.logit_scale, config.final_softcap
-    if cap > 0 or scale != 1.0:
-        name = "logits.capped" if cap > 0 else "logits.scaled"
-        logits = builder.op("scale", (logits,), name, factor=scale, softcap=cap)
-    drawn = builder.op("sample", (logits,), "drawn")
-    return logits, drawn
 
 
 class _Block:
@@ -141,6 +133,10 @@ class _Block:
         if self.config.block.beside and experts is not None:
             return self._beside(experts, x)
         return self._residual(x, "mlp", mlp)
+
+    def reading(self, x: str, read: str) -> str:
+        """As ``record``, where attention reads other rows than those that it is added to."""
+        return self._residual(self._add(x, self._attention(read), "attn"), "mlp", self._mlp)
 
     def finish(self, x: str, embedded: str) -> str:
         """``x`` with what the layer's own embeddings of the tokens add, and with its factor."""

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from kvasir.core.errors import ModelError, printable
 from kvasir.ir.program import Program
+from kvasir.ir.vocabulary import in_target_ids
 from kvasir.models.decoder import build_program
 from kvasir.models.loaded import LoadedModel
 from kvasir.models.spec import ModelConfig
@@ -26,10 +27,11 @@ def as_draft(model: LoadedModel) -> LoadedModel:
 
 
 def build_draft(model: LoadedModel, max_positions: int) -> tuple[Program, Binding]:
-    """The raw program, and its weights."""
+    """The raw program, in the words of its target, and its weights."""
     raw = build_program(model.config, max_positions=max_positions)
     may_skip, is_of_tower = ignorable(model.config), _of_tower(model)
-    return raw, bind(raw, model.source, lambda tensor: may_skip(tensor) or is_of_tower(tensor))
+    binding = bind(raw, model.source, lambda tensor: may_skip(tensor) or is_of_tower(tensor))
+    return raw if model.ids is None else in_target_ids(raw, model.ids), binding
 
 
 def _blind(config: ModelConfig) -> ModelConfig:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kvasir.config.resolved import ModelFacts
 from kvasir.core.errors import ModelError, printable
 from kvasir.formats.types import FORMATS
+from kvasir.ir.vocabulary import VocabMap
 from kvasir.models.keys import Keys, listed
 from kvasir.models.mmproj import eyes_of
 from kvasir.models.qwen_tower import QwenTower
@@ -34,6 +35,8 @@ class LoadedModel(msgspec.Struct, frozen=True):
     """Of a model that sees images."""
     eyes: ModelSource | None = None
     """What the tower is read of: ``source``, or a file beside it."""
+    ids: VocabMap | None = None
+    """Of a draft model with other tokens than its target's."""
 
 
 def load_model(path: str | None, mmproj: str | None = None) -> LoadedModel:
@@ -99,7 +102,7 @@ def model_facts(model: LoadedModel) -> ModelFacts:
         context_length=config.max_positions,
         kv_values_per_token=sum(x.kv_vectors * x.head_dim for x in config.kv_layers),
         weight_bytes=sum(info.data.nbytes for info in tensors),
-        weight_dtype=_weight_dtype(formats),
+        weight_dtype=weight_dtype(formats),
         kv_vectors_per_token=sum(x.kv_vectors for x in config.kv_layers),
         windows=config.windows,
         state_bytes=config.state_bytes,
@@ -118,7 +121,8 @@ def _span_tokens(model: LoadedModel) -> int:
     return tower.tile.n_tokens if tower and model.config.block.spans else 0
 
 
-def _weight_dtype(formats: set[str]) -> str:
+def weight_dtype(formats: set[str]) -> str:
+    """Of a model whose matrices are stored so."""
     if any(FORMATS[name].has_integers for name in formats):
         return "quantized"
     return {"BF16": "bfloat16", "F16": "float16"}.get(min(formats), "float32")

@@ -133,7 +133,7 @@ def _named(arguments: Mapping[str, object]) -> dict[str, object]:
             break
     named = dict(pairs)
     for name in ("speculative_config", "mm_processor_kwargs"):
-        if isinstance(asked := named.get(name), dict):
+        if isinstance(asked := named.get(name), dict | list):
             named[name] = json.dumps(asked)
     if len(named) != len(pairs):
         twice = sorted({name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1})

@@ -14,11 +14,13 @@ from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.plan import MAX_DRAFTS, Copy, Move, Row, StepPlan, StepResult, Transfer
 from kvasir.sched.counters import Counters
 from kvasir.sched.following import Following
+from kvasir.sched.gaps import HeadGaps
 from kvasir.sched.making import Making
 from kvasir.sched.request import Request
 from kvasir.sched.rows import accepted, draft_row, is_draft
 from kvasir.speculate.base import Draft, Proposer
 from kvasir.speculate.controller import Ask, Controller
+from kvasir.speculate.several import SeveralDrafters
 from kvasir.timing.cost import CostModel, Load
 
 MIN_OUTPUTS = 2
@@ -51,7 +53,10 @@ class Drafts:
             is_adaptive=config.adapts_drafts,
             n_least=config.min_draft_tokens,
             draft_share=config.draft_share,
+            is_head=config.draft_is_head,
         )
+        self._is_head = config.draft_is_head
+        self._gaps = HeadGaps(config.sizes.block_size) if config.head_may_rest else None
         self._following: Following | None = None
         if config.lazy_drafts:
             sizes = config.sizes
@@ -79,7 +84,12 @@ class Drafts:
 
     def _proposed(self, proposer: Proposer, able: Sequence[Request]) -> Sequence[Draft]:
         """For each no more than it wants."""
-        drafts = proposer.propose(able, self._max_tokens)
+        drafts: Sequence[Draft]
+        if isinstance(proposer, SeveralDrafters):
+            each = proposer.propose_each(able, self._max_tokens)
+            drafts = [self._controller.best(x, own) for x, own in zip(able, each, strict=True)]
+        else:
+            drafts = proposer.propose(able, self._max_tokens)
         if all([x.params.max_drafts < 0 for x in able]):
             return drafts
         return [
@@ -104,6 +114,8 @@ class Drafts:
         """Tokens that can be asked for behind those of ``draft``, blocks aside."""
         if request.params.constraint:  # nobody makes masks for what the executor alone knows
             return 0
+        if draft.n_asked and self._gaps is not None and not self._gaps.has_all(request):
+            return 0
         n_left = request.max_outputs - request.n_drawn - 2
         room = self._max_model_len - request.n_known - len(draft.tokens)
         wanted = request.params.max_drafts
@@ -116,8 +128,8 @@ class Drafts:
         """With as many tokens asked for as pays. What some lack comes in chunks."""
         most_asked = map(self._most_asked, able, drafts)
         asks = [
-            Ask(x, most, draft.evidence, self._lag(x), x.max_outputs - x.n_drawn)
-            for x, draft, most in zip(able, drafts, most_asked, strict=True)
+            Ask(x, n, draft.evidence, self._lag(x), x.max_outputs - x.n_drawn, draft.drafter)
+            for x, draft, n in zip(able, drafts, most_asked, strict=True)
         ]
         counts = self._controller.asked(asks, n_ready - len(able), seconds)
         return [replace(x, n_asked=n) for x, n in zip(drafts, counts, strict=True)]
@@ -164,6 +176,8 @@ class Drafts:
         self, making: Making, copies: Sequence[Copy], loads: Sequence[Transfer]
     ) -> tuple[Row, ...] | None:
         """Of the plan of ``making``."""
+        if self._gaps is not None:
+            return self._gaps.take(making.owners, making.rows, copies, loads)
         if self._following is None:
             return None
         return self._following.take(making.owners, making.rows, copies, loads)
@@ -192,6 +206,8 @@ class Drafts:
             self._proposer.ended(request)
             if self._following is not None:
                 self._following.ended(request)
+            if self._gaps is not None:
+                self._gaps.ended(request)
             self._controller.ended(request)
 
     def landed(self, plan: StepPlan, making: Making, result: StepResult) -> tuple[Load, float]:
@@ -203,7 +219,8 @@ class Drafts:
         if result.draft_seconds:
             seconds -= result.draft_seconds
             self._counters.draft_seconds += result.draft_seconds
-            self._controller.drafted(draft_passes(plan), result.draft_seconds)
+            passes = draft_passes(plan, is_head=self._is_head)
+            self._controller.drafted(passes, result.draft_seconds)
         if self._running:
             self._learn(plan, making.owners, result)
         if self._proposer is None or not seconds or load.tokens - n_drafted > load.rows:
@@ -238,12 +255,13 @@ def _may_draft(request: Request) -> bool:
     return is_long and request.params.max_drafts != 0 and not request.is_behind
 
 
-def draft_passes(plan: StepPlan) -> list[int]:
-    """Tokens of each pass of a draft program in a step."""
+def draft_passes(plan: StepPlan, *, is_head: bool = False) -> list[int]:
+    """Tokens of each pass of a draft program in a step; a head gives the first of those that are
+    asked for with what it takes in."""
     rows = plan.rows if plan.follows is None else plan.follows
     asked = [row.n_drafts for row in plan.rows if row.n_drafts]
     passes = [sum([len(row.tokens) for row in rows])]
-    passes += [sum([n > j for n in asked]) for j in range(max(asked, default=0))]
+    passes += [sum([n > j for n in asked]) for j in range(int(is_head), max(asked, default=0))]
     return [n for n in passes if n]
 
 

@@ -56,6 +56,8 @@ class Following:
         """Plans what it takes in of a request that is drafted for, and what is left of ``draft``:
         nothing is asked for behind tokens that it lacks."""
         start, has = request.n_computed, self._found(request)
+        if draft.tokens != request.drafted[: len(draft.tokens)]:
+            has = min(has, start + 1)  # what it has ahead is of its own drafts, not of another's
         row = draft_row(request, draft)
         end = start + len(row.tokens)
         if draft.n_asked:

@@ -25,7 +25,7 @@ async def read_predicted(
     tokens than a prompt may have."""
     if not given:
         return Predicted()
-    if info.drafter not in LOOKUPS:
+    if not {*info.drafter.split("+")} & {*LOOKUPS}:
         return Predicted(
             (),
             (

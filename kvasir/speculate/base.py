@@ -24,6 +24,8 @@ class Draft:
     """How sure it is, in the proposer's own measure; 0: it does not say, and is taken as it is."""
     n_predicted: int = 0
     """Of a chain, how many of the first tokens the request's prediction has there, too."""
+    drafter: int = 0
+    """Of several, which proposed it."""
 
     def __post_init__(self) -> None:
         if not self.parents:
@@ -38,7 +40,8 @@ class Draft:
     def head(self, n: int) -> Draft:
         """The first ``n`` tokens: a valid draft again."""
         n_predicted = min(n, self.n_predicted)
-        return Draft(self.tokens[:n], self.parents[:n], self.n_asked, self.evidence, n_predicted)
+        tokens, parents = self.tokens[:n], self.parents[:n]
+        return Draft(tokens, parents, self.n_asked, self.evidence, n_predicted, self.drafter)
 
 
 class Known(Protocol):

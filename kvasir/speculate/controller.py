@@ -52,6 +52,8 @@ class Ask(NamedTuple):
     """Tokens that it has to take in first."""
     n_left: int
     """Outputs that the request may still have."""
+    drafter: int = 0
+    """Whose the draft program is, of several."""
 
     @property
     def horizon(self) -> int:
@@ -66,17 +68,29 @@ class Controller:
     choices."""
 
     def __init__(
-        self, *, is_adaptive: bool = True, n_least: int = 0, draft_share: float = 0.1
+        self,
+        *,
+        is_adaptive: bool = True,
+        n_least: int = 0,
+        draft_share: float = 0.1,
+        is_head: bool = False,
     ) -> None:
         """``n_least``: tokens of a draft below which none is computed. ``draft_share``: of a step
-        of the target, that a pass of a draft program is expected to take."""
+        of the target, that a pass of a draft program is expected to take; ``is_head``: it reads
+        along, whoever asks."""
         self._is_adaptive = is_adaptive
         self._n_least = n_least
+        self._is_head = is_head
         self._survival = Survival()
         self._curve = Curve()
         self._passes = PassCosts(draft_share)
         self._n_asked_in_a_row = 0
         self._probe_after = PROBES[0]
+
+    def best(self, known: Known, drafts: Sequence[Draft]) -> Draft:
+        """Of what several drafters propose for a request the draft that brings most tokens, as far
+        as that can be foretold; the first of equal ones."""
+        return max(drafts, key=lambda draft: self._gain(known, draft))
 
     def chosen(
         self, requests: Sequence[Known], drafts: Sequence[Draft], n_others: int, seconds: float
@@ -119,7 +133,7 @@ class Controller:
             counts = [n if gain >= 1 else 0 for n, gain in zip(counts, gains, strict=True)]
         for ask, n in zip(asks, counts, strict=True):
             if ask.n_most and ask.evidence and not n:
-                self._survival.passed(ask.known.id, ask.evidence)
+                self._survival.passed(ask.known.id, ask.evidence, ask.drafter)
         counts = [n if ask.evidence else ask.n_most for ask, n in zip(asks, counts, strict=True)]
         return [self._enough(n) for n in counts]
 
@@ -135,7 +149,8 @@ class Controller:
     def drew(self, known: Known, draft: Draft, n_drawn: int) -> None:
         """Of ``draft`` the target drew the first ``n_drawn`` tokens."""
         if draft.evidence:
-            self._survival.drew(known.id, draft.evidence, len(draft.tokens), n_drawn)
+            n = len(draft.tokens)
+            self._survival.drew(known.id, draft.evidence, n, n_drawn, draft.drafter)
 
     def ended(self, known: Known) -> None:
         self._survival.ended(known.id)
@@ -148,12 +163,19 @@ class Controller:
         """How much longer a step of ``n_tokens`` takes for ``n_drafted`` of them: a factor."""
         return self._curve.seconds(n_tokens) / self._curve.seconds(n_tokens - n_drafted)
 
+    def _gain(self, known: Known, draft: Draft) -> float:
+        """Tokens that are drawn of a draft."""
+        if not draft.evidence:
+            return float(len(draft.tokens))
+        each = self._survival.of(known.id, draft.evidence, draft.drafter)
+        return sum([each ** (j + 1) for j in range(len(draft.tokens))])
+
     def _slots(self, requests: Sequence[Known], drafts: Sequence[Draft]) -> list[_Slot]:
         """All that are drafted with evidence, the likeliest first; of a chain in its order."""
         slots = []
         for i, (known, draft) in enumerate(zip(requests, drafts, strict=True)):
             if draft.evidence:
-                each = self._survival.of(known.id, draft.evidence)
+                each = self._survival.of(known.id, draft.evidence, draft.drafter)
                 slots += [_Slot(each ** (j + 1), i) for j in range(len(draft.tokens))]
         return sorted(slots, key=lambda slot: -slot.survival)
 
@@ -174,7 +196,7 @@ class Controller:
         slots = []
         for i, ask in enumerate(asks):
             if ask.n_most and ask.evidence:
-                each = self._survival.of(ask.known.id, ask.evidence)
+                each = self._survival.of(ask.known.id, ask.evidence, ask.drafter)
                 slots += [_Slot(each ** (j + 1), i) for j in range(ask.n_most)]
         return sorted(slots, key=lambda slot: -slot.survival)[:MAX_SLOTS]
 
@@ -182,7 +204,8 @@ class Controller:
         self, asks: Sequence[Ask], slots: Sequence[_Slot], alone: int, seconds: float
     ) -> int:
         """Of the first slots so many as make the rate highest, drafting included."""
-        chains = Chains(self._passes, self._curve.seconds(1), len(asks))
+        step = self._curve.seconds(1)
+        chains = Chains(self._passes, step, len(asks), is_head=self._is_head)
         expected, lacking = float(alone), 0.0
         best, best_rate = 0, alone / (self._curve.seconds(alone) + seconds)
         for n, (survival, i) in enumerate(slots, 1):
@@ -214,5 +237,5 @@ class Controller:
             return draft
         n = self._enough(n)
         if not n and draft.tokens:
-            self._survival.passed(known.id, draft.evidence)
+            self._survival.passed(known.id, draft.evidence, draft.drafter)
         return draft.head(n)

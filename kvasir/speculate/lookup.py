@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from kvasir.speculate.base import Draft, Known, Proposer
+from kvasir.speculate.predictions import Predictions
 from kvasir.speculate.store import AnswerStore, Precedent
 from kvasir.speculate.text import Text
 
@@ -20,10 +21,6 @@ each, before anything is drafted for them."""
 MAX_KEY = 3
 """Tokens by which places are found; more are compared."""
 
-
-MAX_PREDICTED = 4_000_000
-"""Tokens of predictions that are indexed at a time, of all requests: these are in no KV block,
-which would bound them. Those of others wait."""
 NOTHING = Precedent(0, ())
 
 
@@ -34,7 +31,7 @@ class Lookup(Proposer):
         self._min_match, self._max_match = min_match, max_match
         self._n_key = min(min_match, MAX_KEY)
         self._texts: dict[int, Text] = {}
-        self._predictions: dict[int, Text] = {}
+        self._predictions = Predictions(self._n_key)
         self._n_readable = 0  # in this step
         self._store = AnswerStore(n_stored, self._n_key) if n_stored else None
 
@@ -44,7 +41,7 @@ class Lookup(Proposer):
 
     def ended(self, known: Known) -> None:
         self._texts.pop(known.id, None)
-        self._predictions.pop(known.id, None)
+        self._predictions.ended(known)
         if self._store is not None:
             self._store.add(known.context, known.tokens, known.n_prompt, MAX_READ)
 
@@ -52,8 +49,8 @@ class Lookup(Proposer):
     def n_tokens(self) -> int:
         """Of the texts that are held: those of running requests, and what is stored."""
         stored = 0 if self._store is None else self._store.n_tokens
-        texts = *self._texts.values(), *self._predictions.values()
-        return stored + sum(len(text.tokens) for text in texts)
+        texts = sum(len(text.tokens) for text in self._texts.values())
+        return stored + self._predictions.n_tokens + texts
 
     def _draft(self, known: Known, k: int) -> Draft:
         tokens = known.tokens
@@ -81,12 +78,9 @@ class Lookup(Proposer):
         tokens = known.prediction
         if not tokens:
             return NOTHING
-        text = self._predictions.get(known.id)
+        text = self._predictions.of(known)
         if text is None:
-            held = sum(len(one.tokens) for one in self._predictions.values())
-            if held + len(tokens) > MAX_PREDICTED:
-                return NOTHING
-            text = self._predictions[known.id] = Text(tokens, self._n_key)
+            return NOTHING
         self._n_readable -= text.read(len(tokens), self._n_readable)
         if not text.has_read(len(tokens)):
             return NOTHING

@@ -43,11 +43,14 @@ class PassCosts:
 
 class Chains:
     """Tokens that a draft program is asked for behind requests, one after the other, and what that
-    takes: a pass in which it takes in the newest tokens, and one for each token of the longest."""
+    takes: a pass in which it takes in the newest tokens, and one for each token of the longest. A
+    head takes tokens in whoever asks, and gives the first one there."""
 
-    def __init__(self, passes: PassCosts, step: float, n_requests: int) -> None:
+    def __init__(
+        self, passes: PassCosts, step: float, n_requests: int, *, is_head: bool = False
+    ) -> None:
         """``step``: seconds of a step of one token of the target."""
-        self._passes, self._step = passes, step
+        self._passes, self._step, self._n_first = passes, step, 0 if is_head else 2
         self.lengths = [0] * n_requests
         self._longer: list[int] = []  # chains of more tokens than the index
         self._known = {0: 0.0}  # seconds by tokens of a pass
@@ -60,7 +63,7 @@ class Chains:
             self._longer.append(0)
         n = self._longer[depth]
         more = self.pass_seconds(n + 1) - self.pass_seconds(n)
-        self.seconds += more if depth else 2 * more
+        self.seconds += more if depth else self._n_first * more
         self._longer[depth] = n + 1
         self.lengths[request] = depth + 1
 

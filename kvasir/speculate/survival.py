@@ -43,33 +43,42 @@ class Trials:
 
 class Survival:
     """Of chains: each token is drawn with a probability of the draft's class and of its request, if
-    those before it were."""
+    those before it were. Of each drafter apart."""
 
     def __init__(self) -> None:
-        self._shared = [Trials() for _ in range(N_CLASSES)]
-        self._own: dict[int, Trials] = {}
+        self._shared: dict[int, list[Trials]] = {}
+        self._own: dict[int, dict[int, Trials]] = {}
+        """By request, and drafter."""
 
-    def of(self, request_id: int, evidence: int) -> float:
+    def of(self, request_id: int, evidence: int, drafter: int = 0) -> float:
         """Of each token of a draft, given those before it."""
         i = _class(evidence)
-        shared = self._shared[i].share(PRIOR[i], PRIOR_WEIGHT)
-        own = self._own.get(request_id)
+        shared = self._classes(drafter)[i].share(PRIOR[i], PRIOR_WEIGHT)
+        own = self._own.get(request_id, {}).get(drafter)
         return shared if own is None else own.share(shared, OWN_PRIOR_WEIGHT)
 
-    def drew(self, request_id: int, evidence: int, n_drafted: int, n_drawn: int) -> None:
+    def drew(
+        self, request_id: int, evidence: int, n_drafted: int, n_drawn: int, drafter: int = 0
+    ) -> None:
         """Of a draft of ``n_drafted`` tokens the target drew the first ``n_drawn``."""
         n = min(n_drafted, n_drawn + 1)
-        self._shared[_class(evidence)].add(n, n_drawn, SHARED_DECAY)
-        self._own.setdefault(request_id, Trials()).add(n, n_drawn, OWN_DECAY, OWN_MOST)
+        self._classes(drafter)[_class(evidence)].add(n, n_drawn, SHARED_DECAY)
+        own = self._own.setdefault(request_id, {}).setdefault(drafter, Trials())
+        own.add(n, n_drawn, OWN_DECAY, OWN_MOST)
 
-    def passed(self, request_id: int, evidence: int) -> None:
+    def passed(self, request_id: int, evidence: int, drafter: int = 0) -> None:
         """A draft was not worth its time."""
-        self._shared[_class(evidence)].add(0, 0, IDLE_DECAY)
-        if own := self._own.get(request_id):
+        self._classes(drafter)[_class(evidence)].add(0, 0, IDLE_DECAY)
+        if own := self._own.get(request_id, {}).get(drafter):
             own.add(0, 0, IDLE_DECAY)
 
     def ended(self, request_id: int) -> None:
         self._own.pop(request_id, None)
+
+    def _classes(self, drafter: int) -> list[Trials]:
+        if drafter not in self._shared:
+            self._shared[drafter] = [Trials() for _ in range(N_CLASSES)]
+        return self._shared[drafter]
 
 
 def _class(evidence: int) -> int:

@@ -50,13 +50,13 @@ def max_drafts(asked: Speculative) -> int:
 
 
 def check_method(asked: Speculative, drafter: str) -> None:
-    """``drafter``: the method by which the engine drafts; empty: it does not. Raises RequestError
-    (400) for another one."""
+    """``drafter``: the methods by which the engine drafts, "+" between them; empty: it does not.
+    Raises RequestError (400) for another one, and for one of several."""
     method = asked.get(METHOD) if isinstance(asked, dict) else None
     if drafter and method not in (None, drafter):
+        remedy = f"leave {METHOD} out" if "+" in drafter else f"use that, or leave {METHOD} out"
         raise RequestError(
-            f"{NAME}.{METHOD} is {short(method)}, this engine has {drafter}: use that, or leave "
-            f"{METHOD} out",
+            f"{NAME}.{METHOD} is {short(method)}, this engine has {drafter}: {remedy}",
             param=f"{NAME}.{METHOD}",
         )
 

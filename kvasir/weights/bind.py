@@ -75,7 +75,8 @@ class Binding(msgspec.Struct, frozen=True):
 
     def formats(self) -> dict[str, str]:
         """File format of each weight, as ``place_weights`` wants it."""
-        return {name: bound.format for name, bound in self.weights.items()}
+        weights = (pair for part in reversed(self.parts) for pair in part.weights.items())
+        return {name: bound.format for name, bound in weights}
 
 
 class Weighed(Protocol):

@@ -195,28 +195,35 @@ void pool_with(BoundProgram& self, nb::object pool) {
   self.owners.push_back(pool);
 }
 
-void draft_with(BoundProgram& self, nb::object draft, nb::dict arrays, const std::vector<int32_t>& exports) {
+void draft_with(BoundProgram& self, const std::vector<nb::object>& drafts, nb::dict arrays,
+                const std::vector<int32_t>& exports, int32_t carried) {
   const StepArrays& own = self.program->arrays();
   const auto ints = [&](const char* name, int64_t least) {
     const Ints found = nb::cast<Ints>(arrays[name], false);
     if (int64_t(found.size()) < least) throw std::invalid_argument(std::string(name) + " is too short");
     return found;
   };
-  const Ints drafts = ints("drafts", own.max_seqs), tokens = ints("follow_tokens", 1);
-  if (drafts.ndim() != 2 || int64_t(drafts.shape(0)) < own.max_seqs)
+  const Ints chains = ints("drafts", own.max_seqs), tokens = ints("follow_tokens", 1);
+  if (chains.ndim() != 2 || int64_t(chains.shape(0)) < own.max_seqs)
     throw std::invalid_argument("drafts need [sequences, drafts]");
   const DraftArrays a{ints("n_drafts", own.max_seqs).data(),
-                      drafts.data(),
-                      int64_t(drafts.shape(1)),
+                      chains.data(),
+                      int64_t(chains.shape(1)),
                       ints("follow_begin", own.max_seqs + 1).data(),
                       ints("follow_start", own.max_seqs).data(),
                       tokens.data(),
-                      int64_t(tokens.size())};
+                      int64_t(tokens.size()),
+                      carried < 0 ? nullptr : ints("successors", own.max_seqs).data()};
   std::vector<Export> found;
   for (const int32_t buffer : exports) found.push_back(self.program->exported(buffer));
-  Program& program = *nb::cast<BoundProgram&>(draft).program;
-  self.drafter = std::make_unique<Drafter>(*self.program, program, a, std::move(found));
-  for (nb::object owner : {draft, nb::object(arrays)}) self.owners.push_back(owner);
+  std::vector<Program*> programs;
+  for (const nb::object& draft : drafts) {
+    programs.push_back(nb::cast<BoundProgram&>(draft).program.get());
+    self.owners.push_back(draft);
+  }
+  const Export own_rows = carried < 0 ? Export{} : programs.at(0)->exported(carried);
+  self.drafter = std::make_unique<Drafter>(*self.program, std::move(programs), a, std::move(found), own_rows);
+  self.owners.push_back(arrays);
 }
 
 Format format_named(const std::string& name) {
@@ -255,7 +262,8 @@ void bind_program(nb::module_& m) {
       .def("run", &run, nb::arg("tokens"), nb::arg("seqs"), nb::arg("logits"), nb::arg("until") = -1,
            nb::arg("seconds") = nb::none(), nb::arg("out") = nb::none(), nb::arg("masks") = nb::none(),
            nb::arg("pooled") = 0)
-      .def("draft_with", &draft_with, nb::arg("draft"), nb::arg("arrays"), nb::arg("exports"))
+      .def("draft_with", &draft_with, nb::arg("drafts"), nb::arg("arrays"), nb::arg("exports"),
+           nb::arg("carried") = -1)
       .def("pool_with", &pool_with, nb::arg("pool"))
       .def_prop_ro("draft_seconds",
                    [](const BoundProgram& self) { return self.drafter ? self.drafter->seconds() : 0.0; })

@@ -8,23 +8,66 @@
 
 namespace kvasir {
 
-Drafter::Drafter(Program& target, Program& draft, DraftArrays arrays, std::vector<Export> exports)
-    : target_(target), draft_(draft), a_(target.arrays()), drafts_(arrays), exports_(std::move(exports)) {
+Drafter::Drafter(Program& target, std::vector<Program*> drafts, DraftArrays arrays,
+                 std::vector<Export> exports, Export carried)
+    : target_(target),
+      programs_(std::move(drafts)),
+      a_(target.arrays()),
+      drafts_(arrays),
+      exports_(std::move(exports)),
+      carried_(carried) {
+  if (is_head() && (exports_.size() != 1 || exports_[0].columns != carried.columns || !arrays.successors))
+    throw std::invalid_argument("a head goes on with rows like the one export that it reads");
+  if (programs_.empty()) throw std::invalid_argument("nothing drafts");
   chains_.reserve(size_t(a_.max_seqs));
   target_.keep_drafts(drafts_.max_drafts);
 }
 
 void Drafter::run(StepSize size) {
   const auto began = std::chrono::steady_clock::now();
+  seconds_ = 0;
   find_chains(size);
-  if (const int64_t n = follow(size)) draft_.run({n, size.seqs, 0}, {}, -1, nullptr, nullptr);
-  for (int32_t j = 0;; j++) {
+  if (is_head() && drafts_.follow_begin[0] >= 0) {
+    if (!chains_.empty())
+      throw std::invalid_argument("a head is asked for drafts in a step that it does not read");
+    return;
+  }
+  if (is_head()) {
+    shift(size);
+    const int64_t n = ask();
+    program(0).run({size.tokens, size.seqs, n}, {}, -1, nullptr, nullptr);
+    read(0);
+  } else if (const int64_t n = follow(size)) {
+    program(0).run({n, size.seqs, 0}, {}, -1, nullptr, nullptr);
+  }
+  for (int32_t j = is_head();; j++) {
     const int64_t n = write(j, size.seqs);
     if (n == 0) break;
-    draft_.run({n, size.seqs, n}, {}, -1, nullptr, nullptr);
+    program(j).run({n, size.seqs, n}, {}, -1, nullptr, nullptr);
     read(j);
   }
   seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
+// Where a token was drawn or scored that is known; elsewhere the next of the row, behind its last what was
+// told.
+void Drafter::shift(StepSize size) {
+  for (int64_t s = 0; s < size.seqs; s++) {
+    const int32_t begin = a_.seq_begin[s], last = a_.seq_begin[s + 1] - 1;
+    std::copy(a_.tokens + begin + 1, a_.tokens + last + 1, a_.tokens + begin);
+    a_.tokens[last] = std::max(drafts_.successors[s], 0);
+  }
+  for (int64_t r = 0; r < size.logits; r++) {
+    const int32_t scored = a_.logit_target[r];
+    a_.tokens[a_.logit_token[r]] = std::max(scored >= 0 ? scored : a_.drawn[r], 0);
+  }
+}
+
+int64_t Drafter::ask() {
+  int32_t n = 0, path = 0;
+  for (const Chain& chain : chains_) write_logits(chain, 0, n++, int32_t(chain.at), path);
+  a_.path_begin[n] = path;
+  return n;
 }
 
 int64_t Drafter::follow(StepSize size) {
@@ -87,8 +130,8 @@ Drafter::Chain Drafter::chain_of(int64_t seq, int64_t first, int64_t end) const 
           drafts_.n_drafts[seq],
           a_.drawn[row],
           a_.drawn[row],
-          a_.pos[token] + 1,
-          next_rope_position(token),
+          a_.pos[token] + 1 - is_head(),
+          next_rope_position(token) - is_head(),
           a_.logit_out_index[row],
           target_.path(row)};
 }
@@ -122,7 +165,17 @@ void Drafter::write_row(Chain& chain, int32_t j, int32_t i, int32_t& path) {
   a_.seq[i] = int32_t(chain.seq);
   a_.parent[i] = -1;
   a_.seq_tree[chain.seq] = 0;
-  a_.logit_token[i] = i;
+  write_logits(chain, j, i, i, path);
+  // sequences ascend, so that no row is overwritten before it is read
+  for (const Export& e : exports_) {
+    const float* from = is_head() ? carried_.rows : e.rows;
+    std::memmove(e.rows + i * e.columns, from + chain.at * e.columns, size_t(e.columns) * sizeof(float));
+  }
+  chain.at = i;
+}
+
+void Drafter::write_logits(const Chain& chain, int32_t j, int32_t i, int32_t token, int32_t& path) {
+  a_.logit_token[i] = token;
   a_.logit_slot[i] = chain.slot;
   a_.logit_target[i] = -1;
   a_.logit_out_index[i] = chain.out_index + 1 + j;
@@ -134,17 +187,13 @@ void Drafter::write_row(Chain& chain, int32_t j, int32_t i, int32_t& path) {
   const int32_t* own = drafts_.drafts + chain.seq * drafts_.max_drafts;
   end = std::transform(own, own + j, end, [](int32_t token) { return std::max(token, 0); });
   path = int32_t(end - a_.path);
-  // sequences ascend, so that no row is overwritten before it is read
-  for (const Export& e : exports_)
-    std::memmove(e.rows + i * e.columns, e.rows + chain.at * e.columns, size_t(e.columns) * sizeof(float));
-  chain.at = i;
 }
 
 void Drafter::read(int32_t j) {
   int64_t i = 0;
   for (Chain& chain : chains_) {
     if (j >= chain.n_drafts) continue;
-    const int32_t drawn = draft_.arrays().drawn[i++];
+    const int32_t drawn = program(j).arrays().drawn[i++];
     chain.newest = std::min(chain.newest, drawn) < 0 ? -1 : drawn;
     drafts_.drafts[chain.seq * drafts_.max_drafts + j] = chain.newest;
     target_.set_draft(chain.name, j, chain.newest);

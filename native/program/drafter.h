@@ -1,5 +1,6 @@
 // Draft steps behind a step of the target, in the same call: what exec/drafting.py says, without allocation.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -19,13 +20,18 @@ struct DraftArrays {
   const int32_t* follow_start;  // [S]
   int32_t* follow_tokens;       // [T]; references only in the places of the row's own
   int64_t max_follows;
+  const int32_t* successors;  // [S] of a head: what follows a row that does not draw, -1: unknown
 };
 
 class Drafter {
  public:
   // The draft program reads the target's arrays, which its steps overwrite, and has results of its own. Both
   // programs stay where they are.
-  Drafter(Program& target, Program& draft, DraftArrays arrays, std::vector<Export> exports);
+  // carried: of a head, what of its own stands in place of its one export behind the first token of a chain;
+  // else null.
+  // drafts: the first drafts the first token of a chain, and so on; the last one all others.
+  Drafter(Program& target, std::vector<Program*> drafts, DraftArrays arrays, std::vector<Export> exports,
+          Export carried);
   // What it is to take in of the target's step, which has run, then as many steps as rows ask for.
   void run(StepSize size);
   // That the last run took.
@@ -39,7 +45,7 @@ class Drafter {
     int64_t at;    // of the exports: the row of the newest token that the target computed
     int32_t slot, n_drafts;
     int32_t first, newest;            // tokens: the target drew the first
-    int32_t position, rope_position;  // of the first
+    int32_t position, rope_position;  // of its first entry
     int64_t out_index;                // of the first
     std::span<const int32_t> path;    // before the first
   };
@@ -50,16 +56,23 @@ class Drafter {
   // Of the rows of the step that takes tokens in; how many there are.
   int64_t follow(StepSize size);
   void name_followed(int64_t seq);
+  // A head: in place of each token the one after it. Then logit rows where chains begin; how many there are.
+  void shift(StepSize size);
+  int64_t ask();
   // Of the rows of draft step j; how many there are.
   int64_t write(int32_t j, int64_t seqs);
   void write_row(Chain& chain, int32_t j, int32_t i, int32_t& path);
+  void write_logits(const Chain& chain, int32_t j, int32_t i, int32_t token, int32_t& path);
+  Program& program(int32_t j) const { return *programs_[std::min(size_t(j), programs_.size() - 1)]; }
+  bool is_head() const { return carried_.rows != nullptr; }
   void read(int32_t j);
 
   Program& target_;
-  Program& draft_;
+  const std::vector<Program*> programs_;
   const StepArrays& a_;
   const DraftArrays drafts_;
   const std::vector<Export> exports_;
+  const Export carried_;
   std::vector<Chain> chains_;
   double seconds_ = 0;
 };

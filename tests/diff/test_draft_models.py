@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from kvasir.config.options import EngineOptions
+from kvasir.engine.build import build_engine
 from tests import tiny
 from tests.answers import Answer
 from tests.draft_pair import answers_of, write_pair
@@ -60,6 +61,26 @@ def test_answers_are_those_of_the_target_alone(
     found, stats = answers_of(options, REQUESTS)
     assert found == expected
     if case != "what pays":
+        assert stats.n_accepted > 10 and stats.draft_seconds > 0
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+@pytest.mark.parametrize("overlap", [True, False])
+def test_beside_what_stood_in_texts(
+    overlap: bool, adaptive: bool, pair: tuple[str, str], expected: dict[int, Answer]
+) -> None:
+    """Of both drafters one is taken, for each request and step."""
+    lookup = {"method": "suffix", "prompt_lookup_min": 1, "adaptive": adaptive}
+    config = [lookup, {"model": pair[1], "num_speculative_tokens": 4, "adaptive": adaptive}]
+    options = EngineOptions(
+        model=pair[0], speculative_config=json.dumps(config), async_scheduling=overlap, **SIZES
+    )
+    built = build_engine(options)
+    assert built.drafter == "draft_model+suffix"
+    built.engine.close()
+    found, stats = answers_of(options, REQUESTS)
+    assert found == expected
+    if not adaptive:
         assert stats.n_accepted > 10 and stats.draft_seconds > 0
 
 

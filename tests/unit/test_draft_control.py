@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
 
 from kvasir.core.request import Context
-from kvasir.speculate.base import Draft
+from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.controller import HORIZON, Ask, Controller
 from kvasir.speculate.curve import KNOTS, Curve
 from kvasir.speculate.passes import PassCosts
+from kvasir.speculate.several import DrafterPart, SeveralDrafters
 from kvasir.speculate.survival import PRIOR, Survival
 
 K = 8
@@ -224,3 +225,43 @@ def test_a_draft_that_is_right_is_asked_for_in_nearly_every_step() -> None:
         made.drew(Asked(0), draft(), K)
     counts = [made.asked([ask()], 0, 0.0)[0] for _ in range(1000)]
     assert counts.count(K) >= 985 and 0 in counts
+
+
+def test_of_several_drafters_the_best_is_taken() -> None:
+    """By what each has shown, of all requests and of this one; first the surer match."""
+    made, asked = Controller(), Asked(1)
+    model, short = Draft((1, 2, 3), evidence=4), Draft((4, 5, 6, 7), evidence=4, drafter=1)
+    long = Draft((8, 9), evidence=40, drafter=1)
+    assert made.best(asked, [model, short]) is short
+    weak = Draft((8, 9), evidence=1, drafter=1)
+    assert made.best(asked, [model, long]) is long
+    assert made.best(asked, [model, weak]) is model
+    assert made.best(asked, [Draft(n_asked=4, evidence=4), long]) is long
+    assert made.best(asked, [Draft(n_asked=4, evidence=4), Draft(drafter=1)]).n_asked == 4
+    for _ in range(20):
+        made.drew(asked, short, 0)
+    assert made.best(asked, [model, short]) is model, "another drafter's misses"
+    for _ in range(60):
+        made.drew(Asked(2), model, 0)
+    assert made.best(Asked(3), [model, weak]) is weak
+
+
+class _Says(Proposer):
+    def __init__(self, *tokens: int) -> None:
+        self.tokens, self.n_ended = tokens, 0
+
+    def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
+        return [Draft(self.tokens[:k], evidence=4) for _ in requests]
+
+    def ended(self, known: Known) -> None:
+        self.n_ended += 1
+
+
+def test_each_of_several_has_its_own_maximum() -> None:
+    first, second = _Says(1, 2, 3), _Says(*range(9))
+    both = SeveralDrafters(DrafterPart(first, 2), DrafterPart(second, 5))
+    found = both.propose_each([Asked(1), Asked(2)], 16)
+    assert found == [[Draft((1, 2), evidence=4), Draft((0, 1, 2, 3, 4), evidence=4, drafter=1)]] * 2
+    assert [len(x.tokens) for x in both.propose([Asked(1)], 3)] == [3]
+    both.ended(Asked(1))
+    assert first.n_ended == second.n_ended == 1

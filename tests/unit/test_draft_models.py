@@ -49,6 +49,18 @@ def test_both_are_planned_together() -> None:
     assert resolved(max_model_len=100).reasons["draft_max_model_len"] == "100: as asked"
 
 
+def test_a_head_is_computed_as_its_target_is_and_rests_where_it_does_not_pay() -> None:
+    head = replace(DRAFT, is_head=True)
+    config = resolved(head)
+    assert config.draft is not None and config.draft.dtype == config.model.dtype == "float32"
+    assert config.scheduler.draft_is_head and config.scheduler.head_may_rest
+    assert not config.scheduler.lazy_drafts, "it reads what the target computes"
+    assert not resolved(head, adaptive=False).scheduler.head_may_rest
+    windowed = replace(head, windows=(64,), kv_layers=((128, 4),))
+    assert not resolved(windowed).scheduler.head_may_rest
+    assert not resolved().scheduler.head_may_rest
+
+
 def test_windows_of_either_are_groups_of_both() -> None:
     windowed = replace(DRAFT, windows=(64, 0), kv_layers=((96, 3), (32, 1)))
     both = beside(TARGET, windowed, 1 << 30)

@@ -102,6 +102,7 @@ LATE = (
     "kvasir.cli.",
     "kvasir.config.heap",
     "kvasir.doctor.finding",
+    "kvasir.engine.build",
     "kvasir.exec.backends",
     "kvasir.grammar.masks",
     "kvasir.serve.engine_process",

@@ -110,13 +110,25 @@ def test_a_long_prediction_is_read_in_several_steps() -> None:
 
 
 def test_what_is_predicted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvasir.speculate.lookup.MAX_PREDICTED", 7)
+    monkeypatch.setattr("kvasir.speculate.predictions.MAX_PREDICTED", 7)
     lookup = Lookup(2, 5)
-    one, other = (Asked([1, 9, 10], id=i, prediction=[8, 9, 10, 11]) for i in range(2))
+    one, other = (Asked([1, 9, 10], id=i, prediction=[8 - i, 9, 10, 11]) for i in range(2))
     found = Draft((11,), evidence=2, n_predicted=1)
     assert lookup.propose([one, other], 3) == [found, Draft()]
     lookup.ended(one)
     assert lookup.propose([other], 3) == [found]
+
+
+def test_choices_of_a_request_share_what_it_predicts() -> None:
+    tokens = list(range(MAX_READ - 40))
+    lookup = Lookup(3, 8)
+    choices = [Asked([5, 6, 7, 8], id=i, prediction=tokens) for i in range(4)]
+    assert lookup.propose(choices, 2) == [Draft((9, 10), evidence=4, n_predicted=2)] * 4
+    assert lookup.n_tokens == len(tokens) + 4 * 4
+    for n, choice in enumerate(choices):
+        lookup.ended(choice)
+        lookup.ended(choice)
+        assert lookup.n_tokens == (len(tokens) if n < 3 else 0) + 4 * (3 - n)
 
 
 def test_a_long_prompt_is_read_in_several_steps() -> None:

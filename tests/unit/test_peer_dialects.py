@@ -16,6 +16,9 @@ from kvasir.serve.answer import Dialect
 from kvasir.serve.dialects.completions import COMPLETIONS
 from kvasir.serve.dialects.kserve import KSERVE_GENERATE, KSERVE_INFER, KSERVE_STREAM
 from kvasir.serve.dialects.llama_server import LLAMA_COMPLETION, LLAMA_INFILL
+from kvasir.serve.dialects.messages import MESSAGES
+from kvasir.serve.dialects.ollama import OLLAMA_GENERATE
+from kvasir.serve.dialects.responses import RESPONSES
 from kvasir.serve.dialects.sagemaker import INVOCATIONS
 from kvasir.serve.dialects.tgi import TGI, TGI_STREAM
 from kvasir.serve.dialects.vertex import VERTEX
@@ -165,6 +168,29 @@ def test_llama_server_says_how_much_is_drafted(text: TextModel) -> None:
     ):
         with pytest.raises(RequestError, match="say the same: send one of them"):
             resolved_of(LLAMA_COMPLETION, {"prompt": "hi", **both}, text)
+
+
+def test_every_dialect_says_how_much_is_drafted(text: TextModel) -> None:
+    asked = {"num_speculative_tokens": 3}
+    for dialect, body in (
+        (COMPLETIONS, {"prompt": "hi", "speculative": asked}),
+        (
+            MESSAGES,
+            {
+                "messages": [{"role": "user", "content": "hi"}],
+                "max_tokens": 4,
+                "speculative": asked,
+            },
+        ),
+        (RESPONSES, {"input": "hi", "speculative": asked}),
+        (OLLAMA_GENERATE, {"prompt": "hi", "speculative": asked}),
+        (TGI, {"inputs": "hi", "parameters": {"speculative": asked}}),
+    ):
+        assert dialect.read(body, strict=True).params.speculative == asked
+    with pytest.raises(RequestError) as caught:
+        body = {"inputs": "hi", "parameters": {"speculative": {"num_speculative_tokens": -1}}}
+        resolved_of(TGI, body, text)
+    assert caught.value.param == "parameters.speculative.num_speculative_tokens"
 
 
 def test_tgi_truncates_from_the_left(text: TextModel) -> None:

@@ -40,7 +40,7 @@ def predicted(text: TextModel, given: str, drafter: str, max_drafts: int = -1) -
 def test_where_nothing_is_looked_up_it_is_of_no_use(text: TextModel) -> None:
     assert predicted(text, "abc", "suffix") == Predicted((97, 98, 99))
     assert predicted(text, "", "") == Predicted()
-    for drafter in ("", "draft_model"):
+    for drafter in ("", "draft_model", "eagle3"):
         found = predicted(text, "abc", drafter)
         assert not found.ids and "does not look texts up" in found.warnings[0]
     found = predicted(text, "abc", "ngram", 0)

@@ -51,6 +51,15 @@ def test_nobody_speculates_unasked() -> None:
             },
             Speculation("draft_model", 8, 5, 5, 0, False, 2, "a.gguf", 99),
         ),
+        (
+            {"model": "a.gguf", "use_heterogeneous_vocab": True},
+            Speculation("draft_model", 8, 5, 5, 0, True, 0, "a.gguf", None, True),
+        ),
+        (
+            {"method": "eagle3", "model": "head", "max_model_len": 99},
+            Speculation("eagle3", 4, 5, 5, 0, True, 0, "head", 99),
+        ),
+        ({"method": "mtp"}, Speculation("mtp", 3, 5, 5, 0, True)),
     ],
 )
 def test_words_of_vllm(config: dict[str, Any], expected: Speculation) -> None:
@@ -75,7 +84,10 @@ def test_old_words() -> None:
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"method": "eagle"}, "'eagle' is not there: use one of ngram, suffix, draft_model"),
+        ({"method": "hydra"}, "'hydra' is not there: use one of ngram, suffix, draft_model"),
+        ({"method": "ngram", "rejection_sample_method": "standard"}, "has rejection_sample_method"),
+        ({"model": "a", "use_heterogeneous_vocab": 1}, "vocab is 1: needs true or false"),
+        ({"method": "suffix", "use_heterogeneous_vocab": True}, "suffix has no use_heterogeneous"),
         ({"method": ["ngram"]}, "is not there"),
         ({"method": "ngram", "modle": 1}, "has modle: known are method"),
         ({"num_speculative_tokens": 64}, "is 64: needs a number from 1 to 63"),
@@ -125,3 +137,38 @@ def test_old_words_that_do_not_fit(options: dict[str, Any], told: str) -> None:
 def test_a_script_gives_a_mapping() -> None:
     options, warnings = split(None, {"speculative_config": {"method": "suffix"}})
     assert (options.speculative_config, warnings) == ('{"method": "suffix"}', ())
+
+
+def test_a_list_has_a_drafter_with_a_program_and_one_of_texts() -> None:
+    lookup, program = {"method": "suffix"}, {"method": "mtp", "num_speculative_tokens": 2}
+    for listed in ([lookup, program], [program, lookup]):
+        found = parse_speculation(EngineOptions(speculative_config=json.dumps(listed)))
+        assert found is not None and found.name == "mtp+suffix"
+        assert (found.n_tokens, found.most_tokens, found.lookup) == (2, 15, parsed(lookup))
+        assert found.reason == "mtp, at most 2 tokens, or suffix, at most 15 tokens: as asked"
+    alone = parse_speculation(EngineOptions(speculative_config=json.dumps([program])))
+    assert alone == parsed(program)
+
+
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [
+        ([{"method": "suffix"}, {"method": "ngram"}], "lists suffix, ngram: of several, one"),
+        ([{"method": "mtp"}, {"model": "a"}], "lists mtp, draft_model: of several, one"),
+        ([{"method": "mtp"}, {"method": "ngram"}, {"method": "suffix"}], "of several, one"),
+        ([{"method": "mtp", "adaptive": False}, {"method": "ngram"}], "differ in adaptive"),
+        ([{"method": "mtp"}, {"method": "ngram", "modle": 1}], "has modle: known are"),
+        ([{"method": "mtp"}, {}], "needs a JSON object"),
+        ([], "needs a JSON object"),
+        ([1], "needs a JSON object"),
+    ],
+)
+def test_lists_that_are_refused(listed: list[Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse_speculation(EngineOptions(speculative_config=json.dumps(listed)))
+
+
+def test_llm_takes_a_list_too() -> None:
+    listed = [{"method": "suffix"}, {"method": "mtp"}]
+    options, _ = split(None, {"speculative_config": listed})
+    assert options.speculative_config == json.dumps(listed)

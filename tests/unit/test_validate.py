@@ -157,6 +157,8 @@ def test_another_method_is_refused_with_the_one_there_is() -> None:
     assert no.value.param == "speculative.method"
     check_method(asked, "")
     check_method(asked, "ngram")
+    with pytest.raises(RequestError, match="this engine has mtp\\+ngram: leave method out"):
+        check_method(asked, "mtp+ngram")
     (note,) = speculative_notes(asked, "")
     assert "this engine drafts nothing" in note
     assert not speculative_notes(False, "") and not speculative_notes(asked, "ngram")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 import msgspec
@@ -29,7 +29,17 @@ from kvasir.exec.inputs import StepArrays, result_arrays
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import WAIT_SECONDS, NativeMasks
 from kvasir.exec.media import MediaRows, RowsOf, blind
-from kvasir.ir.bundle import DRAFT, IS_MEDIA, MEDIA, POOL, TARGET, Bundle, as_bundle, media_inputs
+from kvasir.ir.bundle import (
+    DRAFT,
+    IS_MEDIA,
+    MEDIA,
+    POOL,
+    TARGET,
+    Bundle,
+    as_bundle,
+    draft_name,
+    media_inputs,
+)
 from kvasir.ir.program import Program
 from kvasir.weights.bind import Binding
 
@@ -85,10 +95,8 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         machine = Machine(self._pool, settings.isa, self._sampler, weights, settings.hashes)
         own = Memory(sizes, self._kv, self.arena)
         self._native = own.program(machine, bundle.target, self.lowered, arrays, n_logits)
-        if bundle.draft is not None:
-            arrays, n_logits = {**arrays, **result_arrays(sizes.max_num_seqs)}, sizes.max_num_seqs
-            draft = own.program(machine, bundle.draft, lowered[DRAFT], arrays, n_logits)
-            self._draft_with(draft, bundle.read_by(DRAFT))
+        if bundle.drafts:
+            self._draft_with(bundle, lowered, machine, own)
         self._pooled: PooledRows | None = None
         if bundle.pool is not None:
             self._pooled = PooledRows.of(bundle.pool, sizes)
@@ -119,9 +127,19 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         is_media = own.integers(self.lowered, IS_MEDIA)[:, 0]
         return MediaRows(rows_of, media, is_media, self._arrays.ends)
 
-    def _draft_with(self, draft: _native.Program, exports: Sequence[str]) -> None:
-        buffers = [self.lowered.values[name] for name in exports]
-        self._native.draft_with(draft, self._arrays.arrays, buffers)
+    def _draft_with(
+        self, bundle: Bundle, lowered: Mapping[str, Lowered], machine: Machine, own: Memory
+    ) -> None:
+        """With results of their own, of a logit row for each sequence."""
+        n = own.sizes.max_num_seqs
+        arrays = {**self._arrays.arrays, **result_arrays(n)}
+        drafts = [
+            own.program(machine, program, lowered[draft_name(i)], arrays, n)
+            for i, program in enumerate(bundle.drafts)
+        ]
+        buffers = [self.lowered.values[name] for name in bundle.read_by(DRAFT)]
+        carried = lowered[DRAFT].values[bundle.carried] if bundle.carried else -1
+        self._native.draft_with(drafts, self._arrays.arrays, buffers, carried)
 
     @property
     def phases(self) -> int:
@@ -263,7 +281,8 @@ def _arena(programs: Iterable[Lowered]) -> NDArray[np.uint8]:
 def _step_arrays(bundle: Bundle, sizes: EngineSizes, lowered: Lowered) -> StepArrays:
     """``lowered``: the target."""
     max_drafts = 0 if bundle.draft is None else MAX_DRAFTS
-    arrays = StepArrays(sizes, max_drafts, inputs=bundle.target.inputs)
+    has_head, inputs = bool(bundle.carried), bundle.target.inputs
+    arrays = StepArrays(sizes, max_drafts, inputs, has_head=has_head)
     n_kept = arrays.keep_inputs(lowered.kept_columns)
     if n_kept and not lowered.takes_drafts:
         raise ModelError(f"{n_kept} drafted tokens: a scan has no convolution in front of it")

@@ -25,7 +25,7 @@ from kvasir.ir.program import Op, Program
 
 _PLAIN = (
     *("cast", "add", "gate_rows", "gather_rows", "sample", "pool"),
-    *("merge_embeds", "add_embeds"),
+    *("merge_embeds", "add_embeds", "join_columns"),
 )
 """Kinds of ops that are all said by their operands."""
 
@@ -179,6 +179,8 @@ class _Lowering:
             "rope_heads": self._rope_heads,
             "angles": self._angles,
             "between": lambda op, base: [self._weighed(op, base)],
+            "rename_tokens": self._of_ids,
+            "place_logits": self._of_ids,
         }
         if op.kind in makers:
             return makers[op.kind](op, base)
@@ -190,7 +192,12 @@ class _Lowering:
         weight = self._weight("matrix", op.weights[0])
         ids = op.ins[0]
         kind = f"embed_{ids}" if ids in ("positions", "types") else "embed"
+        kind = "embed_ids" if ids in self.values else kind
         return [replace(base, kind=kind, weights=(weight,), numbers=floats(op, "scale"))]
+
+    def _of_ids(self, op: Op, base: Record) -> list[Record]:
+        table = self.tables.setdefault(op.word("ids"), len(self.tables))
+        return [replace(base, numbers={"table": table})]
 
     def _norm(self, op: Op, base: Record) -> list[Record]:
         weights = tuple(self._weight("vector", name) for name in op.weights)

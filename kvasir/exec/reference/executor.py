@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Copy, Move, Row, RowOutput, SlotOpen, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checks import check_plan, check_states, need, refuse_programs
-from kvasir.exec.drafting import DraftRow, drafts_of
+from kvasir.exec.drafting import DraftRow, DraftStep, drafts_of, followed_by
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import PlainMasks
 from kvasir.exec.media import MediaRows, blind
@@ -27,9 +28,19 @@ from kvasir.exec.reference.interpreter import Observer, interpret
 from kvasir.exec.reference.tower import ReferenceTower
 from kvasir.exec.rope_positions import RopePositions
 from kvasir.exec.rows import LogitRow, followed_rows, with_ids
+from kvasir.exec.successors import Successors
 from kvasir.exec.taken import StateSlots, StateStep
 from kvasir.exec.token_types import TokenTypes
-from kvasir.ir.bundle import DRAFT, IS_MEDIA, MEDIA, ROPE_POSITIONS, Bundle, as_bundle, media_inputs
+from kvasir.ir.bundle import (
+    DRAFT,
+    IS_MEDIA,
+    MEDIA,
+    POOL,
+    ROPE_POSITIONS,
+    Bundle,
+    as_bundle,
+    media_inputs,
+)
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops import KvView, Rows
 from kvasir.ir.ops.checks import width
@@ -152,6 +163,7 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
             self._media = MediaRows(rows_of, list(rows.values()), is_media, ends)
         self._rope_positions = RopePositions()
         self._types = TokenTypes()
+        self._successors = Successors()
 
     def run(self, plan: StepPlan) -> StepResult:
         """Raises KvasirError when the plan breaks ``sizes``."""
@@ -202,6 +214,7 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         check_plan(plan, self.sizes, tables, self._states.keys(), self._drawn)
         self._rope_positions.open(plan)
         self._types.open(plan)
+        self._successors.open(plan)
         self._open_slots(plan)
         self._rows = self._taken.begin(plan)
         rows, wanted = with_ids(plan, self._drawn)
@@ -223,7 +236,7 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         if found.tokens:
             step.pooling = _Pooling(found, self._sums, self._counts)
             rows = np.array(found.tokens, np.int32)
-            inputs = {name: values[name] for name in self._bundle.exports}
+            inputs = {name: values[name] for name in self._bundle.read_by(POOL)}
             interpret(pool, {**inputs, POOL_ROWS: rows}, self._weights, step)
         return self._sums.vectors(found)
 
@@ -237,20 +250,39 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         if draft is None:
             return ()
         exports = {name: values[name] for name in self._bundle.read_by(DRAFT)}
-        followed = followed_rows(plan, self._drawn)
-        need(plan.follows is None or not exports, "a draft program reads exports of all rows")
+        need(not (plan.follows and exports), "a draft program reads exports of all rows")
+        is_head = bool(self._bundle.carried)
+        if is_head and plan.follows is not None:
+            need(not asks, "a head is asked for drafts in a step that it does not read")
+            return ()
+        if is_head:
+            followed = followed_by(rows, step.outputs, self._successors.of(plan.rows))
+        else:
+            followed = followed_rows(plan, self._drawn)
         if followed:
             self._compute(draft, followed, (), exports)
+        one = self._draft_step(exports)
+        return drafts_of(rows, wanted, step.outputs, one, int(is_head)) if asks else ()
+
+    def _draft_step(self, exports: Mapping[str, Rows]) -> DraftStep:
+        """Draws the next token of chains, in the order in which these go on."""
+        carried: dict[int, Rows] = {}
+        programs = chain(self._bundle.drafts, repeat(self._bundle.drafts[-1]))
 
         def draft_step(chosen: Sequence[DraftRow]) -> list[int]:
-            after = np.array([x.after for x in chosen])
-            found = {name: np.asarray(value)[after] for name, value in exports.items()}
-            step, _ = self._compute(
-                draft, [x.row for x in chosen], [x.logits for x in chosen], found
+            found = {
+                name: np.stack([carried.get(x.row.slot, value[x.after]) for x in chosen])
+                for name, value in exports.items()
+            }
+            step, values = self._compute(
+                next(programs), [x.row for x in chosen], [x.logits for x in chosen], found
             )
+            if self._bundle.carried:
+                rows = values[self._bundle.carried]
+                carried.update({x.row.slot: row for x, row in zip(chosen, rows, strict=True)})
             return [output.token for output in step.outputs]
 
-        return drafts_of(rows, wanted, step.outputs, draft_step) if asks else ()
+        return draft_step
 
     def _compute(
         self,

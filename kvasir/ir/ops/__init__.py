@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kvasir.ir.ops import attention, latent, linear, moe, places, products, rows, scan, state
+from kvasir.ir.ops import (
+    attention,
+    latent,
+    linear,
+    moe,
+    places,
+    products,
+    rows,
+    scan,
+    state,
+    vocabularies,
+)
 from kvasir.ir.ops.base import OpDef
 from kvasir.ir.ops.checks import ShapeError
 from kvasir.ir.ops.types import Call, Cost, Env, KvView, Rows, Sizes
 
+_MODULES = (
+    *(linear, rows, attention, places, latent),
+    *(moe, products, state, scan, vocabularies),
+)
 OPS: Mapping[str, OpDef] = MappingProxyType(
-    {
-        op.kind: op
-        for module in (linear, rows, attention, places, latent, moe, products, state, scan)
-        for op in module.DEFS
-    }
+    {op.kind: op for module in _MODULES for op in module.DEFS}
 )
 
 __all__ = ["OPS", "Call", "Cost", "Env", "KvView", "OpDef", "Rows", "ShapeError", "Sizes"]

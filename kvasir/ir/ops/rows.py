@@ -202,6 +202,19 @@ def gather_rows(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (ins[0][ins[1]],)
 
 
+def _join_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    for value in ins:
+        require_type(value, "f32")
+        require_shape(value, (ins[0].shape[0], width(value)))
+    return (TensorType((ins[0].shape[0], sum(map(width, ins)))),)
+
+
+@defines(BOTH, _join_infer, n_ins=(2, 3), flops=per_element(0))
+def join_columns(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Rows side by side."""
+    return (f32(np.concatenate(ins, axis=1)),)
+
+
 def _merge_infer(op: Op, ins: Values, weights: Weights) -> Types:
     require_type(ins[2], "i32", rank=1)
     require_shape(ins[2], ins[0].shape[:1])
@@ -232,5 +245,6 @@ def pool(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
 
 DEFS = (
     *(norm, layer_norm, head_norm, cast, gated_act, act),
-    *(add, scale, gate_rows, gather_rows, merge_embeds, add_embeds, pool),
+    *(add, scale, gate_rows, gather_rows, join_columns),
+    *(merge_embeds, add_embeds, pool),
 )

@@ -31,6 +31,7 @@ from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.toolcalls.pieces import Thought, message_of
 from kvasir.validation.names import Names
 from kvasir.validation.sampling import SamplingParams, StructuredOutputs
+from kvasir.validation.speculative import Speculative
 from kvasir.validation.warn import bounded, escaped
 
 GENERATE, CHAT = "ollama.generate", "ollama.chat"
@@ -65,6 +66,7 @@ class OllamaRequest(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive: int | float | str | None = None
     truncate: bool = False
     """Only when sent: Ollama does it by default, and says nothing."""
+    speculative: bool | dict[str, Any] | None = None
 
 
 class OllamaGenerate(OllamaRequest, frozen=True, kw_only=True):
@@ -165,7 +167,7 @@ def _asked(
         )
     return Asked(
         dialect=dialect,
-        params=_params(options, structure_of(request.format)),
+        params=_params(options, structure_of(request.format), request.speculative),
         model=request.model and request.model.removesuffix(":latest"),
         names=Names(
             prompt=prompt,
@@ -180,7 +182,9 @@ def _asked(
     )
 
 
-def _params(options: OllamaOptions, structure: StructuredOutputs | None) -> SamplingParams:
+def _params(
+    options: OllamaOptions, structure: StructuredOutputs | None, speculative: Speculative
+) -> SamplingParams:
     """Negative numbers stand for what is not said."""
     return SamplingParams(
         structured_outputs=structure,
@@ -188,6 +192,7 @@ def _params(options: OllamaOptions, structure: StructuredOutputs | None) -> Samp
         seed=seed_or_any(options.seed),
         stop=options.stop,
         max_tokens=None if options.num_predict < 0 else options.num_predict,
+        speculative=speculative,
     )
 
 

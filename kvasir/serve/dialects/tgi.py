@@ -29,11 +29,14 @@ from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.validation.names import Names
 from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.seeds import choice_seed
+from kvasir.validation.speculative import MOST
+from kvasir.validation.speculative import NAME as SPECULATIVE
 
 NAME = "tgi"
 FINISHES = {"length": "length", "stop": "eos_token"}
 NAMES = {
     **{name: name for name in ("temperature", "seed", "stop", "best_of")},
+    f"{SPECULATIVE}.{MOST}": f"{SPECULATIVE}.{MOST}",
     **names_at("tgi"),
     "truncate_prompt_tokens": "truncate",
 }
@@ -55,6 +58,7 @@ class TgiParameters(msgspec.Struct, frozen=True, kw_only=True):
     top_n_tokens: int = 0
     truncate: int | None = None
     grammar: dict[str, Any] | None = None
+    speculative: bool | dict[str, Any] | None = None
 
 
 class TgiRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +104,7 @@ def read(body: Json, *, strict: bool) -> Asked:
             max_tokens=sent.max_new_tokens,
             logprobs=sent.top_n_tokens if needs_logprobs else None,
             structured_outputs=grammar,
+            speculative=sent.speculative,
         ),
         prompts=(request.inputs,),
         model=request.model,

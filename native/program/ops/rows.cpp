@@ -19,6 +19,8 @@ EmbedPositions::EmbedPositions(const Record& r, const Workspace& w) : Embed(r, w
 
 EmbedTypes::EmbedTypes(const Record& r, const Workspace& w) : Embed(r, w) { args.ids = w.arrays.types; }
 
+EmbedIds::EmbedIds(const Record& r, const Workspace& w) : Embed(r, w) { args.ids = w.ints(r.in[0]); }
+
 Norm::Norm(const Record& r, const Workspace& w) : Norm(r, w, w.kernels.norm) {}
 
 LayerNorm::LayerNorm(const Record& r, const Workspace& w) : Norm(r, w, w.kernels.layer_norm) {}
@@ -133,6 +135,19 @@ void GatherRows::run(const Extent& e, int64_t item, int) const {
   const int64_t m0 = item * kRowsPerItem, m1 = std::min(m0 + kRowsPerItem, e.logits);
   for (int64_t m = m0; m < m1; m++)
     std::memcpy(to + m * columns, from + token[e.logit_begin + m] * columns, size_t(columns) * 4);
+}
+
+JoinColumns::JoinColumns(const Record& r, const Workspace& w)
+    : rows(w.rows_of(r)), to(w.floats(r.out[0])), width(w.columns(r.out[0])) {
+  for (size_t i = 0; i < 3 && r.in[i] >= 0; i++) from[i] = w.floats(r.in[i]), columns[i] = w.columns(r.in[i]);
+}
+
+void JoinColumns::run(const Extent& e, int64_t item, int) const {
+  const int64_t m0 = item * kRowsPerItem, m1 = std::min(m0 + kRowsPerItem, rows(e));
+  for (int64_t m = m0; m < m1; m++) {
+    float* out = to + m * width;
+    for (size_t i = 0; i < 3; i++) out = std::copy_n(from[i] + m * columns[i], columns[i], out);
+  }
 }
 
 }  // namespace kvasir

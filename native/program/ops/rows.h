@@ -44,6 +44,11 @@ struct EmbedTypes : Embed {
   static constexpr const char* kName = "embed_types";
   EmbedTypes(const Record& r, const Workspace& w);
 };
+// in: i32 ids.
+struct EmbedIds : Embed {
+  static constexpr const char* kName = "embed_ids";
+  EmbedIds(const Record& r, const Workspace& w);
+};
 
 // in: f32; out: rows of any type; weights: vector or none, bias or none (layer_norm); eps.
 struct Norm : RowOp<NormArgs> {
@@ -126,6 +131,20 @@ struct GatherRows {
   float* to;
   int64_t columns;
   const int32_t* token;  // of each logit row of the step
+};
+
+// in: two or three of f32; out: f32: their rows side by side.
+struct JoinColumns {
+  static constexpr const char* kName = "join_columns";
+  JoinColumns(const Record& r, const Workspace& w);
+  int64_t items(const Extent& e) const { return ceil_div(rows(e), kRowsPerItem); }
+  void run(const Extent& e, int64_t item, int thread) const;
+
+  RowCount rows;
+  const float* from[3] = {};
+  int64_t columns[3] = {};
+  float* to;
+  int64_t width;
 };
 
 }  // namespace kvasir
