@@ -24,6 +24,7 @@ from kvasir.models.loaded import LoadedModel, load_model, model_facts
 from kvasir.models.rope import rope_digest
 from kvasir.models.tower_programs import build_tower
 from kvasir.weights.bind import Binding, bind
+from kvasir.weights.input_order import refuse_input_order, with_input_order
 
 ARITHMETIC = 3
 """Version of what the executors compute, bit for bit; tests/golden/bits.json holds them to it."""
@@ -130,6 +131,7 @@ class ProgramBackend(msgspec.Struct, frozen=True):
         """The program of a model after all passes, and its weights."""
         raw = build_program(model.config, max_positions=config.sizes.max_model_len)
         binding = bind(raw, model.source, ignorable(model.config))
+        raw, binding = with_input_order(raw, binding)
         lowered = self._lowered(config, binding, act_block, config.kv.kind.short)
         return lowered(raw), binding
 
@@ -154,7 +156,7 @@ class ProgramBackend(msgspec.Struct, frozen=True):
             return bundle, Binding({})
         own = model.tower
         raw = build_tower(own)
-        binding = bind(raw, model.source, lambda tensor: not own.has(tensor))
+        binding = refuse_input_order(bind(raw, model.source, lambda tensor: not own.has(tensor)))
         tower = raw.map(self._lowered(config, binding, act_block, "f32"))
         return replace(bundle, tower=tower), binding
 

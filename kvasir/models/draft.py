@@ -14,6 +14,7 @@ from kvasir.models.spec import ModelConfig
 from kvasir.models.tensors import ignorable
 from kvasir.models.tower import read_tower, seeing_family
 from kvasir.weights.bind import Binding, bind
+from kvasir.weights.input_order import with_input_order
 
 
 def as_draft(model: LoadedModel) -> LoadedModel:
@@ -29,7 +30,8 @@ def build_draft(model: LoadedModel, max_positions: int) -> tuple[Program, Bindin
     """The raw program, and its weights."""
     raw = build_program(model.config, max_positions=max_positions)
     may_skip, is_of_tower = ignorable(model.config), _of_tower(model)
-    return raw, bind(raw, model.source, lambda tensor: may_skip(tensor) or is_of_tower(tensor))
+    binding = bind(raw, model.source, lambda tensor: may_skip(tensor) or is_of_tower(tensor))
+    return with_input_order(raw, binding)
 
 
 def _blind(config: ModelConfig) -> ModelConfig:
