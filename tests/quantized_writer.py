@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +172,31 @@ def gptq(bits: int, group: int, *, sym: bool, version: str = "gptq", **more: obj
 
     config = {"quant_method": "gptq", "bits": bits, "group_size": group, "sym": sym}
     return Kind({**config, "desc_act": False, "checkpoint_format": version, **more}, store)
+
+
+def in_another_order(kind: Kind, sizes: int | None = None) -> Kind:
+    """The same with inputs in an order of each number of them (act-order): groups of a shuffled
+    matrix, which is stored in the order of the model. ``sizes``: of a first group that is wrong."""
+
+    def store(module: str, w: Array) -> Stored:
+        order = np.random.default_rng(w.shape[1]).permutation(w.shape[1])
+        stored = kind.store(module, np.ascontiguousarray(w[:, order]))
+        back = np.argsort(order)
+        dtype, shape, data = stored.tensors[f"{module}.g_idx"]
+        groups = np.frombuffer(data, "<i4")[back].copy()
+        if sizes is not None:
+            groups[:sizes] = 0
+        stored.tensors[f"{module}.g_idx"] = dtype, shape, groups.tobytes()
+        _, (n_words, n), words = stored.tensors[f"{module}.qweight"]
+        codes = (
+            np.frombuffer(words, "<u4").reshape(n_words, 1, n) >> np.arange(0, 32, 4)[:, None] & 15
+        )
+        codes = codes.reshape(-1, n)[back].reshape(n_words, 8, n)
+        packed = sum(codes[:, i].astype(np.uint32) << np.uint32(4 * i) for i in range(8))
+        stored.tensors[f"{module}.qweight"] = "I32", (n_words, n), packed.astype("<u4").tobytes()
+        return replace(stored, weight=stored.weight[:, back])
+
+    return replace(kind, store=store)
 
 
 def awq(version: str, group: int) -> Kind:

@@ -27,7 +27,14 @@ from tests.loading import load, reference_logits
 from tests.native import LEVELS, native_logits
 from tests.quantized_floats import fp8_blocks
 from tests.quantized_kinds import KINDS, llama, qwen2
-from tests.quantized_writer import Kind, Written, gptq, raw_floats, write_quantized
+from tests.quantized_writer import (
+    Kind,
+    Written,
+    gptq,
+    in_another_order,
+    raw_floats,
+    write_quantized,
+)
 from tests.tiny import TinyModel
 
 PROMPT = tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(12))
@@ -203,31 +210,6 @@ def test_what_is_not_read_is_refused(case: str, folders: Callable[[str], Written
     finally:
         (folder / "config.json").write_text(before)
     assert str(folder) in caught.value.message
-
-
-def in_another_order(kind: Kind, sizes: int | None = None) -> Kind:
-    """The same with inputs in an order of each number of them (act-order): groups of a shuffled
-    matrix, which is stored in the order of the model. ``sizes``: of a first group that is wrong."""
-
-    def store(module: str, w: np.ndarray) -> Any:
-        order = np.random.default_rng(w.shape[1]).permutation(w.shape[1])
-        stored = kind.store(module, np.ascontiguousarray(w[:, order]))
-        back = np.argsort(order)
-        dtype, shape, data = stored.tensors[f"{module}.g_idx"]
-        groups = np.frombuffer(data, "<i4")[back].copy()
-        if sizes is not None:
-            groups[:sizes] = 0
-        stored.tensors[f"{module}.g_idx"] = dtype, shape, groups.tobytes()
-        _, (n_words, n), words = stored.tensors[f"{module}.qweight"]
-        codes = (
-            np.frombuffer(words, "<u4").reshape(n_words, 1, n) >> np.arange(0, 32, 4)[:, None] & 15
-        )
-        codes = codes.reshape(-1, n)[back].reshape(n_words, 8, n)
-        packed = sum(codes[:, i].astype(np.uint32) << np.uint32(4 * i) for i in range(8))
-        stored.tensors[f"{module}.qweight"] = "I32", (n_words, n), packed.astype("<u4").tobytes()
-        return replace(stored, weight=stored.weight[:, back])
-
-    return replace(kind, store=store)
 
 
 @pytest.mark.parametrize("model", [llama, qwen2])
