@@ -123,9 +123,19 @@ MODULE_FORMATS: dict[str, Format] = {
 
 FORMATS: dict[str, Format] = STORED | MODULE_FORMATS
 
+BESIDE_FORMATS: dict[str, Format] = {
+    form.name: form
+    for form in (
+        Format("NVFP4", 64, 36, 40),
+        Format("Q1_0", 128, 18, 41),
+        Format("Q2_0", 64, 18, 42),
+    )
+}
+"""GGUF's newest types; ``weights/quantization/gguf_blocks.py`` makes formats of modules of them."""
+
 GGML_TYPES: dict[int, str] = {
-    9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 40: "NVFP4",
-} | {format.ggml_type: format.name for format in STORED.values()}  # fmt: skip
+    9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
+} | {x.ggml_type: x.name for x in (*STORED.values(), *BESIDE_FORMATS.values())}  # fmt: skip
 """Names of the type ids of GGUF files, supported or not."""
 
 

@@ -20,6 +20,7 @@ from kvasir.formats.mapped import TensorFile, TensorTable
 from kvasir.formats.safetensors import open_folder, refuse_pickle
 from kvasir.formats.types import TensorInfo
 from kvasir.weights.content import HashMemory
+from kvasir.weights.quantization.gguf_blocks import with_gguf_modules
 from kvasir.weights.quantization.read import method_of, with_modules, with_quantization
 
 _MAX_CONFIG = 4 << 20
@@ -144,7 +145,7 @@ def open_model(path: str | Path) -> ModelSource:
         kind="gguf",
         name=printable(path.stem),
         config=file.metadata,
-        tensors=file.tensors,
+        tensors=with_gguf_modules(file.tensors),
         files=(file,),
     )
     with source.named_errors():

@@ -14,12 +14,16 @@ import pytest
 from numpy.typing import NDArray
 
 from kvasir.formats.decode import values_of
+from kvasir.formats.mapped import TensorTable
+from kvasir.formats.types import TensorInfo
+from kvasir.weights.quantization.gguf_blocks import with_gguf_modules
 from kvasir.weights.source import open_model
 from tests import tiny
 from tests.loading import load, reference_logits
 from tests.oracle.cases import PROMPTS
 from tests.quantized_kinds import KINDS, llama, qwen2
 from tests.quantized_writer import Written, write_quantized
+from tests.unit.test_gguf_modules import random_data
 
 pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
 torch = pytest.importorskip("torch", reason="the oracle needs PyTorch: make test-oracle")
@@ -138,3 +142,13 @@ def test_logits_as_transformers_has_them(kind: str, model: Any, tmp_path: Path) 
         expected = logits(plain, prompt)
         apart = np.abs(reference_logits(load(found.folder), prompt) - expected)
         assert apart.max() <= BOUND * np.abs(expected).max()
+
+
+def test_nvfp4_of_gguf_as_its_package_has_it() -> None:
+    gguf = pytest.importorskip("gguf")
+    data = random_data("NVFP4", 4096)
+    info = TensorInfo("w.weight", "NVFP4", (16, 256), memoryview(data))
+    made = with_gguf_modules(TensorTable({info.name: info}))["w.weight"]
+    kind = gguf.GGMLQuantizationType.NVFP4
+    wanted = gguf.quants.dequantize(np.frombuffer(data, np.uint8).reshape(16, -1), kind)
+    assert np.array_equal(values_of(made), wanted)

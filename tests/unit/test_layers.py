@@ -110,6 +110,7 @@ LATE = (
     "kvasir.weights.default",
     "kvasir.weights.quantization.bitsandbytes",
     "kvasir.weights.quantization.floats",
+    "kvasir.weights.quantization.gguf_blocks",
     "kvasir.weights.quantization.integers",
     "kvasir.weights.quantization.mxfp4",
 )
