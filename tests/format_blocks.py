@@ -7,7 +7,10 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.formats.types import FORMATS
+from kvasir.formats.decode import decode
+from kvasir.formats.modules import FP4B_VALUES, NF4_VALUES
+from kvasir.formats.types import FORMATS, MODULE_FORMATS
+from tests.kv_codes import from_bf16, to_bf16
 
 HALVES = {
     "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q2_K": (80, 82),
@@ -41,4 +44,41 @@ def random_blocks(name: str, n: int, seed: int = 0, top: int = 0x20) -> NDArray[
         rows[:, 53] = rows[:, 53] & 0x3F
     if name == "MXFP4":
         rows[:, 0] = rows[:, 0] % 8 + 116
+    if name in MODULE_FORMATS:
+        _make_module_blocks(name, rows, top)
     return rows.reshape(-1)
+
+
+_OF_ROWS = ("Q4C", "Q8C", "NVFP4M", "NVFP4D", "F8C")
+"""Formats whose blocks of a row share what stands before their codes."""
+
+
+def _make_module_blocks(name: str, rows: NDArray[np.uint8], top: int) -> None:
+    """Scales of 11 bits, from 2^-11 to 2^-3, zeros and codes that the format has."""
+    rows[:, 0] = 0
+    rows[:, 1] &= 0xE0
+    rows[:, 3] = rows[:, 3] & 0x80 | (0x3A + top // 16)
+    if name.startswith("NVFP4"):
+        rows[:, 3] = 0x44 if name == "NVFP4D" else rows[:, 3] & 0x7F  # divided by: hundreds
+        rows[:, 4:6] &= 0x77  # neither a sign nor NaN
+    if name.startswith("Q"):
+        bits = {"QS": 4, "QZ": 8, "Q4C": 4, "Q8C": 8}.get(name) or int(name[2])
+        rows[:, 5:] &= (1 << bits) - 1
+        if bits < 8:
+            rows[:, 4] %= (1 << bits) + 1
+        elif name != "QZ":
+            rows[:, 4] = 128
+    if name in _OF_ROWS:
+        head = 5 if name.startswith("Q") else 4
+        rows[:, :head] = rows[0, :head]
+
+
+def packed_values(name: str, data: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """What kernels make of blocks: the decoder's values, but for levels rounded to bf16."""
+    levels = {"NF4": NF4_VALUES, "FP4": FP4B_VALUES}.get(name)
+    if levels is None:
+        return decode(name, data)
+    blocks = data.reshape(-1, FORMATS[name].block_bytes)
+    codes = np.stack([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], axis=-1).reshape(len(blocks), -1)
+    scales = np.ascontiguousarray(blocks[:, :4]).view("<f4")
+    return (from_bf16(to_bf16(levels))[codes] * scales).astype(np.float32).reshape(-1)

@@ -9,7 +9,9 @@ import struct
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,8 @@ from tests import tiny, tiny_gemma, tiny_latent, tiny_state
 from tests.fuzz_values import FLOATS, change_bytes, change_json, near
 from tests.gguf_writer import gguf_bytes, safetensors_bytes
 from tests.gguf_writer import value as encode
+from tests.quantized_kinds import KINDS, SIZES
+from tests.quantized_writer import write_quantized
 from tests.tiny_vocab import sentence_piece
 
 GGUF_KEYS = (
@@ -112,7 +116,10 @@ def write_case(seed: int, folder: Path) -> Path:
         return path
     path = folder / "model"
     path.mkdir()
-    _write_hf(rng, path)
+    if rng.random() < 0.3:
+        _write_quantized(rng, path)
+    else:
+        _write_hf(rng, path)
     return path
 
 
@@ -217,6 +224,31 @@ def _write_hf(rng: random.Random, folder: Path) -> None:
     weights = safetensors_bytes(base.tensors, rng.choice(("F32", "BF16")))
     if rng.random() < 0.2:
         weights = _changed_safetensors(rng, weights)
+    (folder / "model.safetensors").write_bytes(weights)
+
+
+@cache
+def _quantized(name: str) -> tuple[Mapping[str, Any], bytes]:
+    """JSON files by name, and weights, of a checkpoint of a kind."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder)
+        write_quantized(tiny.llama(**SMALL, **SIZES), path, KINDS[name])
+        files = {file.name: json.loads(file.read_bytes()) for file in path.glob("*.json")}
+        return files, (path / "model.safetensors").read_bytes()
+
+
+def _write_quantized(rng: random.Random, folder: Path) -> None:
+    files, weights = _quantized(rng.choice(sorted(KINDS)))
+    config = dict(files["config.json"])
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        config["quantization_config"] = change_json(rng, config["quantization_config"])
+    for name, tree in (files | {"config.json": config}).items():
+        (folder / name).write_text(json.dumps(tree))
+    way = rng.random()
+    if way < 0.3:
+        weights = _changed_safetensors(rng, weights)
+    elif way < 0.6:
+        weights = change_bytes(rng, weights, len(weights))
     (folder / "model.safetensors").write_bytes(weights)
 
 

@@ -17,6 +17,7 @@ from kvasir.exec.reference import ReferenceExecutor, load_weights
 from kvasir.ir.program import Program
 from kvasir.models import ModelConfig, build_program, config_from, ignorable
 from kvasir.weights.bind import Binding, bind
+from kvasir.weights.input_order import with_input_order
 from kvasir.weights.source import open_model
 from tests.planned import placed, step_plan
 
@@ -41,7 +42,7 @@ def load(
     source = open_model(path)
     config = config_from(source)
     program = build_program(config, max_positions=max_positions)
-    binding = bind(program, source, ignorable(config))
+    program, binding = with_input_order(program, bind(program, source, ignorable(config)))
     if dtype is not None:
         formats = binding.formats()
         program = lower_passes(program, dtype=dtype, formats=formats, kv_dtype=kv_dtype)

@@ -135,6 +135,8 @@ def _row_cases() -> Iterator[OpCase]:
     yield case("head-norm-plain", "head_norm", [rows("x", "T", 64)], **heads, eps=1e-6)
     yield case("mul-columns", "mul_columns", [rows("x", "T", 9), rows("y", "T", 20)], column=7)
     yield case("weigh", "weigh", [rows("x", "T", 9)], [weight("w", 9)])
+    order = (Weight("order", (9,)), np.array([3, 0, 8, 1, 7, 2, 6, 5, 4], np.float32))
+    yield case("gather-columns", "gather_columns", [rows("x", "T", 9)], [order])
     for act in ("silu", "gelu_tanh", "gelu"):
         yield case(f"gated-{act}", "gated_act", [rows("a", "T", 7), rows("b", "T", 7)], act=act)
         yield case(f"act-{act}", "act", [rows("a", "T", 7)], act=act)

@@ -40,7 +40,7 @@ def describe_engine(loaded: LoadedModel, built: BuiltEngine) -> dict[str, Any]:
     tensors = loaded.source.tensors.values()
     return {
         "model": loaded.source.name,
-        "weight_bytes": sum(info.data.nbytes for info in tensors),
+        "weight_bytes": sum(info.n_bytes for info in tensors),
         "weights_hash": loaded.source.content_hash,
         "numerics_id": built.numerics_id,
         "resolved": {name: without_home(why) for name, why in built.config.reasons.items()},

@@ -37,7 +37,8 @@ def model_text(path: str | None, with_tensors: bool) -> str:
     lines = [
         f"{loaded.source.name}  ({loaded.source.kind}, {loaded.source.path})",
         f"{n_weights / 1e6:.1f} M parameters, "
-        f"{format_size(sum(info.data.nbytes for info in tensors))} of weights",
+        f"{format_size(sum(info.n_bytes for info in tensors))} of weights",
+        *([f"  weights: {loaded.source.quantization}"] if loaded.source.quantization else []),
         *_fields(asdict(loaded.config)),
         *_format_lines(loaded),
     ]
@@ -81,7 +82,8 @@ def formats_text() -> str:
         for name in FORMATS
     ]
     notes = [
-        "native: in a layout of its own, every value as stored",
+        "native: in a layout of its own, every value as stored (levels of NF4, FP4: to bf16)",
+        "QG2_32 to FP4: what modules of quantized checkpoints become (docs/weight-formats.md)",
         "decoded: as f32; --dtype float32 does it to every format",
         "*: untested on hardware: its instructions have only run in emulation",
         f"levels of this CPU: {', '.join(_native.levels())}",
@@ -121,7 +123,7 @@ def _packed(name: str) -> tuple[str, str]:
 
 
 def _how(name: str) -> str:
-    is_packed = FORMATS[name].has_integers or name == LAYOUT_OF_FORMAT[name].upper()
+    is_packed = FORMATS[name].is_quantized or name == LAYOUT_OF_FORMAT[name].upper()
     return "native" if is_packed else "decoded"
 
 
@@ -159,7 +161,7 @@ def _fields(values: dict[str, Any], indent: str = "  ") -> list[str]:
 def _format_lines(loaded: LoadedModel) -> list[str]:
     tensors = loaded.source.tensors.values()
     counts = Counter(info.format for info in tensors)
-    sizes = {name: sum(i.data.nbytes for i in tensors if i.format == name) for name in counts}
+    sizes = {name: sum(i.n_bytes for i in tensors if i.format == name) for name in counts}
     return [
         f"  {name}: {count} tensors, {format_size(sizes[name])}"
         for name, count in counts.most_common()

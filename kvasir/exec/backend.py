@@ -28,6 +28,7 @@ from kvasir.models.read_heads import bind_features, bind_head, of_target_alone
 from kvasir.models.rope import rope_digest
 from kvasir.models.tower_programs import build_tower
 from kvasir.weights.bind import Binding, bind
+from kvasir.weights.input_order import refuse_input_order, with_input_order
 
 ARITHMETIC = 3
 """Version of what the executors compute, bit for bit; tests/golden/bits.json holds them to it."""
@@ -143,6 +144,7 @@ class ProgramBackend(msgspec.Struct, frozen=True):
         binding = bind(of_target_alone(raw), model.source, ignorable(model.config))
         if isinstance(drafter, LoadedHead):
             binding = replace(binding, others=(bind_features(drafter, raw),))
+        raw, binding = with_input_order(raw, binding)
         lowered = self._lowered(config, binding, act_block, config.kv.kind.short)
         return lowered(raw), binding
 
@@ -167,7 +169,8 @@ class ProgramBackend(msgspec.Struct, frozen=True):
             return bundle, Binding({})
         own = model.tower
         raw = build_tower(own)
-        binding = bind(raw, model.eyes or model.source, lambda tensor: not own.has(tensor))
+        seen = bind(raw, model.eyes or model.source, lambda tensor: not own.has(tensor))
+        binding = refuse_input_order(seen)
         tower = raw.map(self._lowered(config, binding, act_block, "f32"))
         return replace(bundle, tower=tower), binding
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
-from kvasir.formats import iquants, kquants, simple
+from kvasir.formats import iquants, kquants, modules, simple
 from kvasir.formats.split import Bytes as Bytes
 from kvasir.formats.split import Floats as Floats
 from kvasir.formats.split import Split, join
-from kvasir.formats.types import FORMATS, TensorInfo
+from kvasir.formats.types import FORMATS, MODULE_FORMATS, TensorInfo
 
 
 def decode(format_name: str, data: Bytes) -> Floats:
     """Bytes of whole blocks, 1-D -> f32, 1-D, one value per element."""
     if FORMATS[format_name].has_integers:
         return join(split(format_name, data))
+    if format_name in _FLOAT_BLOCKS:
+        rows = data.reshape(-1, FORMATS[format_name].block_bytes)
+        return _FLOAT_BLOCKS[format_name](rows).reshape(-1)
     return _FLOATS[format_name](data)
 
 
@@ -26,8 +30,9 @@ def split(format_name: str, data: Bytes) -> Split:
 
 
 def bytes_of(tensor: TensorInfo) -> Bytes:
-    """Its stored bytes, 1-D; a view of the file."""
-    return np.frombuffer(tensor.data, np.uint8)
+    """Its stored bytes, 1-D: a view of the file, or made of the tensors of a module."""
+    module = tensor.module
+    return np.frombuffer(tensor.data if module is None else module.rows(), np.uint8)
 
 
 def values_of(tensor: TensorInfo) -> Floats:
@@ -52,6 +57,14 @@ _FLOATS: Mapping[str, Callable[[Bytes], Floats]] = {
     "F16": _decode_f16,
     "BF16": _decode_bf16,
 }
+_FLOAT_BLOCKS: Mapping[str, Callable[[Bytes], Floats]] = {
+    "F8C": modules.f8,
+    "F8_32": modules.f8,
+    "F8_128": modules.f8,
+    "NF4": partial(modules.four_bits, modules.NF4_VALUES),
+    "FP4": partial(modules.four_bits, modules.FP4B_VALUES),
+}
+"""Bytes of whole blocks [blocks, bytes of a block] -> their values."""
 _SPLITS: Mapping[str, Callable[[Bytes], Split]] = {
     "Q4_0": simple.q4_0,
     "Q4_1": simple.q4_1,
@@ -75,5 +88,9 @@ _SPLITS: Mapping[str, Callable[[Bytes], Split]] = {
     "TQ1_0": simple.tq1_0,
     "TQ2_0": simple.tq2_0,
     "MXFP4": simple.mxfp4,
+    **{name: modules.grouped for name in MODULE_FORMATS if name.startswith("Q")},
+    "QZ": modules.wide_zero,
+    "NVFP4M": partial(modules.nvfp4, divides=False),
+    "NVFP4D": partial(modules.nvfp4, divides=True),
 }
 """Bytes of whole blocks [blocks, bytes of a block] -> their integers and scales."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kvasir.core.errors import ModelError
 from kvasir.formats.gguf_values import ArrayAt, Metadata, Reader, read_value
 from kvasir.formats.mapped import Stamp, TensorFile, TensorTable, byte_view, map_file
-from kvasir.formats.types import FORMATS, GGML_TYPES, TensorInfo
+from kvasir.formats.types import BESIDE_FORMATS, FORMATS, GGML_TYPES, TensorInfo
 
 MAGIC = b"GGUF"
 _MAX_NAME = 65535
@@ -135,9 +135,9 @@ def _place(
 
 def _n_bytes(reader: Reader, name: str, format_name: str, shape: tuple[int, ...]) -> int:
     """0 for formats of unknown size, which can be listed and not read."""
-    if format_name not in FORMATS:
+    layout = FORMATS.get(format_name) or BESIDE_FORMATS.get(format_name)
+    if layout is None:
         return 0
-    layout = FORMATS[format_name]
     if shape[-1] % layout.block:
         raise reader.fail(
             f"tensor '{name}' has rows of {shape[-1]} elements, "

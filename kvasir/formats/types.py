@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kvasir.core.errors import ModelError
 
@@ -17,16 +17,38 @@ class Format(NamedTuple):
     name: str
     block: int
     block_bytes: int
-    ggml_type: int
+    ggml_type: int = -1
+    """Its number in GGUF files; -1 for what modules of checkpoints are made to."""
+    kind: str = "integers"
+    """Of a block: integers or floats with scales."""
 
     @property
     def has_integers(self) -> bool:
-        """Blocks are integers with scales; else every element is a float of its own."""
+        """Blocks are integers with scales; else floats with a scale, or one each."""
+        return self.block > 1 and self.kind == "integers"
+
+    @property
+    def is_quantized(self) -> bool:
+        """Has scales."""
         return self.block > 1
 
     def n_bytes(self, shape: tuple[int, ...]) -> int:
         """Bytes of a tensor of ``shape`` (its last axis must be a multiple of ``block``)."""
         return math.prod(shape) // self.block * self.block_bytes
+
+
+class Module(Protocol):
+    """Tensors of a file that are the weight of one module together."""
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        """As they lie in the file."""
+        ...
+
+    def rows(self) -> memoryview:
+        """Its rows of blocks in the format of their ``TensorInfo``, 1-D bytes, made anew. Raises
+        ModelError for numbers that no weight has."""
+        ...
 
 
 class TensorInfo(NamedTuple):
@@ -39,9 +61,17 @@ class TensorInfo(NamedTuple):
     """Outermost first: (N, K) for a linear of K inputs and N outputs; () for a scalar."""
     data: memoryview
     """Bytes of the mapping, read-only, 1-D; their address may be unaligned in safetensors files."""
+    module: Module | None = None
+    """What the bytes are made of, where no tensor of the file has them; then ``data`` is empty."""
+
+    @property
+    def n_bytes(self) -> int:
+        """In the file."""
+        parts = self.module.tensors if self.module else ()
+        return self.data.nbytes + sum(part.n_bytes for part in parts)
 
 
-FORMATS: dict[str, Format] = {
+STORED: dict[str, Format] = {
     name: Format(name, block, block_bytes, ggml_type)
     for name, block, block_bytes, ggml_type in (
         ("F32", 1, 4, 0),
@@ -72,9 +102,40 @@ FORMATS: dict[str, Format] = {
     )
 }
 
+MODULE_FORMATS: dict[str, Format] = {
+    form.name: form
+    for form in (
+        *(Format(f"QG{bits}_{n}", n, n + 5) for bits in (2, 3, 4, 8) for n in (32, 64, 128)),
+        Format("Q4C", 32, 37),
+        Format("Q8C", 32, 37),
+        Format("QS", 32, 37),
+        Format("QZ", 32, 37),
+        Format("NVFP4M", 32, 22),
+        Format("NVFP4D", 32, 22),
+        Format("F8C", 32, 36, kind="floats"),
+        Format("F8_32", 32, 36, kind="floats"),
+        Format("F8_128", 128, 132, kind="floats"),
+        Format("NF4", 64, 36, kind="floats"),
+        Format("FP4", 64, 36, kind="floats"),
+    )
+}
+"""What modules of quantized checkpoints become (``formats/modules.py``), in no file."""
+
+FORMATS: dict[str, Format] = STORED | MODULE_FORMATS
+
+BESIDE_FORMATS: dict[str, Format] = {
+    form.name: form
+    for form in (
+        Format("NVFP4", 64, 36, 40),
+        Format("Q1_0", 128, 18, 41),
+        Format("Q2_0", 64, 18, 42),
+    )
+}
+"""GGUF's newest types; ``weights/quantization/gguf_blocks.py`` makes formats of modules of them."""
+
 GGML_TYPES: dict[int, str] = {
-    9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 40: "NVFP4",
-} | {format.ggml_type: format.name for format in FORMATS.values()}  # fmt: skip
+    9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
+} | {x.ggml_type: x.name for x in (*STORED.values(), *BESIDE_FORMATS.values())}  # fmt: skip
 """Names of the type ids of GGUF files, supported or not."""
 
 
@@ -82,6 +143,6 @@ def unsupported(tensor: str, format: str) -> ModelError:
     """The error for a tensor of a known type that no code here can read."""
     return ModelError(
         f"tensor '{tensor}' has type {format}, which is not supported "
-        f"(supported: {', '.join(FORMATS)}): use the model in one of these formats",
+        f"(supported: {', '.join(STORED)}): use the model in one of these formats",
         code="unsupported_format",
     )

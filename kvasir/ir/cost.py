@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import prod
 
 from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.memory import plane_bytes
@@ -12,7 +13,8 @@ from kvasir.ir.program import Op, Program, Value, Weight
 
 def weight_bytes(weight: Weight) -> float:
     """Packed size, without the padding of the last tile; not placed yet counts as f32."""
-    return weight.n_elements * LAYOUTS[weight.layout or "f32"].bits / 8
+    layout = LAYOUTS[weight.layout or "f32"]
+    return (weight.n_elements * layout.bits + prod(weight.shape[:-1]) * layout.row_bits) / 8
 
 
 def op_cost(program: Program, op: Op, sizes: Sizes) -> Cost:

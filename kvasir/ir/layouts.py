@@ -1,4 +1,4 @@
-"""How weights lie in memory: the table of packed layouts, whose bytes native/kernels.h has."""
+"""How weights lie in memory: the table of packed layouts, whose bytes native/layouts.h has."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ class Layout(NamedTuple):
     bits: float
     act: str
     mins: bool = False
+    row_bits: int = 0
+    """What a row has beside its elements."""
 
 
 LAYOUTS = {
@@ -40,4 +42,18 @@ LAYOUTS = {
     "iq1m": Layout(1.8125, "q8"),
     "tq1": Layout(1.6875, "q8"),
     "tq2": Layout(2.0625, "q8"),
+    **{
+        f"qg{n}_{group}": Layout(n + 24 / group, "q8")
+        for n in (2, 3, 4, 8)
+        for group in (32, 64, 128)
+    },
+    "q4c": Layout(4, "q8", row_bits=40),
+    "q8c": Layout(8, "q8", row_bits=32),
+    "nvfp4": Layout(4.5, "q8", row_bits=32),
+    "nvfp4d": Layout(4.5, "q8", row_bits=32),
+    "f8c": Layout(8, "bf16", row_bits=32),
+    "f8_32": Layout(9, "bf16"),
+    "f8_128": Layout(8.25, "bf16"),
+    "nf4": Layout(4.5, "bf16"),
+    "fp4": Layout(4.5, "bf16"),
 }

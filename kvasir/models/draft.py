@@ -15,6 +15,7 @@ from kvasir.models.spec import ModelConfig
 from kvasir.models.tensors import ignorable
 from kvasir.models.tower import read_tower, seeing_family
 from kvasir.weights.bind import Binding, bind
+from kvasir.weights.input_order import with_input_order
 
 
 def as_draft(model: LoadedModel) -> LoadedModel:
@@ -31,6 +32,7 @@ def build_draft(model: LoadedModel, max_positions: int) -> tuple[Program, Bindin
     raw = build_program(model.config, max_positions=max_positions)
     may_skip, is_of_tower = ignorable(model.config), _of_tower(model)
     binding = bind(raw, model.source, lambda tensor: may_skip(tensor) or is_of_tower(tensor))
+    raw, binding = with_input_order(raw, binding)
     return raw if model.ids is None else in_target_ids(raw, model.ids), binding
 
 

@@ -101,7 +101,7 @@ def model_facts(model: LoadedModel) -> ModelFacts:
         vocab_size=config.vocab_size,
         context_length=config.max_positions,
         kv_values_per_token=sum(x.kv_vectors * x.head_dim for x in config.kv_layers),
-        weight_bytes=sum(info.data.nbytes for info in tensors),
+        weight_bytes=sum(info.n_bytes for info in tensors),
         weight_dtype=weight_dtype(formats),
         kv_vectors_per_token=sum(x.kv_vectors for x in config.kv_layers),
         windows=config.windows,
@@ -123,6 +123,6 @@ def _span_tokens(model: LoadedModel) -> int:
 
 def weight_dtype(formats: set[str]) -> str:
     """Of a model whose matrices are stored so."""
-    if any(FORMATS[name].has_integers for name in formats):
+    if any(FORMATS[name].is_quantized for name in formats):
         return "quantized"
     return {"BF16": "bfloat16", "F16": "float16"}.get(min(formats), "float32")

@@ -34,7 +34,7 @@ def facts_of(source: ModelSource) -> FileFacts:
     tensors = source.tensors.listing()
     formats: Counter[str] = Counter()
     for tensor in tensors:
-        formats[tensor.format] += tensor.data.nbytes
+        formats[tensor.format] += tensor.n_bytes
     key = "general.architecture" if source.kind == "gguf" else "model_type"
     return FileFacts(
         "gguf" if source.kind == "gguf" else "safetensors",

@@ -23,6 +23,7 @@ from kvasir.models.label_heads import label_head
 from kvasir.models.read import config_from
 from kvasir.models.spec import ModelConfig
 from kvasir.models.tensors import weight_of
+from kvasir.weights.quantization.integers import is_sorted
 from kvasir.weights.source import ModelSource
 
 Rows = NDArray[np.float64]
@@ -153,7 +154,7 @@ class Heads:
         shape = config.vocab_size, config.hidden_size
         weight = weight_of(config)("embed" if config.tied else "lm_head", shape)
         tensor = self._source.tensors.get(weight.sources[0])
-        if tensor is None or tensor.shape != shape or weight.transforms:
+        if tensor is None or tensor.shape != shape or weight.transforms or is_sorted(tensor):
             raise ModelError(f"{self._source.path}: no language head of {shape} to read rows of")
         rows = np.stack([_row(tensor, i) for i in ids])
         return Head(

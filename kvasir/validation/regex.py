@@ -100,15 +100,19 @@ class Automaton:
         return mask
 
     def add(self, node: Node) -> None:
-        """One more pattern."""
-        is_empty, first, last = self._build(node)
-        if is_empty:
+        """One more pattern. Raises RequestError where it matches the empty text."""
+        if self.add_any(node):
             raise RequestError(
                 "stop_regex matches the empty text: every answer would end at once",
                 param="stop_regex",
             )
+
+    def add_any(self, node: Node) -> bool:
+        """One more pattern; whether it matches the empty text."""
+        is_empty, first, last = self._build(node)
         self.first |= first
         self.lasts.append(last)
+        return is_empty
 
     def _build(self, node: Node) -> tuple[bool, int, int]:
         """(whether it matches the empty text, states in which it begins, in which it ends)."""

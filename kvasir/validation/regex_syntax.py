@@ -58,10 +58,10 @@ class Tree(msgspec.Struct, frozen=True):
 Node = CharSet | Tree
 
 
-def parse(pattern: str) -> Node:
-    """Raises RequestError."""
+def parse(pattern: str, name: str = "stop_regex") -> Node:
+    """Raises RequestError, in which the pattern is called ``name``."""
     found = _FLAGS.match(pattern)
-    return _Parser(pattern, found.end() if found else 0, found[1] if found else "").whole()
+    return _Parser(pattern, found.end() if found else 0, found[1] if found else "", name).whole()
 
 
 def size_of(node: Node) -> int:
@@ -76,8 +76,8 @@ def size_of(node: Node) -> int:
 
 
 class _Parser:
-    def __init__(self, pattern: str, at: int, flags: str) -> None:
-        self._pattern = pattern
+    def __init__(self, pattern: str, at: int, flags: str, name: str) -> None:
+        self._pattern, self._name = pattern, name
         self._at = at
         self._ignores_case, self._has_lines = "i" in flags, "s" not in flags
         self._depth = 0
@@ -195,7 +195,7 @@ class _Parser:
     def _refuse(self, what: str) -> NoReturn:
         where = self._pattern[self._at : self._at + 8] or self._pattern[-8:]
         raise RequestError(
-            f"stop_regex cannot be followed: {what}, at {where!r}", param="stop_regex"
+            f"{self._name} cannot be followed: {what}, at {where!r}", param=self._name
         )
 
 

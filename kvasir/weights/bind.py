@@ -107,7 +107,11 @@ def bind(
         ),
         *_listed(
             "unexpected",
-            sorted(name for name in source.tensors if name not in needed and not ignorable(name)),
+            sorted(
+                name
+                for name in source.tensors
+                if not (name in needed or ignorable(name) or _adds_nothing(source, name))
+            ),
         ),
     ]
     if problems:
@@ -117,6 +121,16 @@ def bind(
             code="model_tensors",
         )
     return Binding({weight.name: _bound(weight, source) for weight in weights}, source)
+
+
+def _adds_nothing(source: ModelSource, name: str) -> bool:
+    """A bias of zeros beside a quantized module of a model that has none: writers of GPTQ leave
+    them."""
+    weight = f"{name.removesuffix('.bias')}.weight"
+    if not name.endswith(".bias") or weight not in source.tensors:
+        return False
+    is_made = source.tensors[weight].module is not None
+    return is_made and not bytes_of(source.tensors[name]).any()
 
 
 def _listed(what: str, names: Sequence[str]) -> list[str]:

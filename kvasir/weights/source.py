@@ -18,10 +18,13 @@ from kvasir.formats.gguf import open_gguf
 from kvasir.formats.jsonfile import parse_object, read_bounded
 from kvasir.formats.mapped import TensorFile, TensorTable
 from kvasir.formats.safetensors import open_folder, refuse_pickle
+from kvasir.formats.types import TensorInfo
 from kvasir.library.names import hub_name
 from kvasir.library.shelf import Shelf, stored_path
 from kvasir.weights.content import HashMemory
 from kvasir.weights.default import cached_default_model
+from kvasir.weights.quantization.gguf_blocks import with_gguf_modules
+from kvasir.weights.quantization.read import method_of, with_modules, with_quantization
 
 _MAX_CONFIG = 4 << 20
 _SUFFIXES = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".ckpt")
@@ -53,6 +56,8 @@ class ModelSource:
     """Somebody asked for that file; else it lies in the same folder."""
     made: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """What stands in place of files of a folder that is none."""
+    quantization: str = ""
+    """How a quantized checkpoint keeps its weights; of others nothing."""
 
     @cached_property
     def content_hash(self) -> str:
@@ -77,7 +82,7 @@ class ModelSource:
 
     def _named(self, names: Sequence[str]) -> str:
         """By the name of each file, which of its tensors are used, and the config beside them."""
-        used = set(map(id, self.tensors.listing()))
+        used = {id(part) for info in self.tensors.listing() for part in _stored(info)}
         digest = hashlib.blake2b(digest_size=16)
         if self.kind == "hf":
             digest.update(repr(sorted(self.config.items())).encode())
@@ -122,6 +127,11 @@ class ModelSource:
         return {} if data is None else parse_object(data, str(self.path / file))
 
 
+def _stored(info: TensorInfo) -> tuple[TensorInfo, ...]:
+    """The tensors of the file that it is made of."""
+    return info.module.tensors if info.module else (info,)
+
+
 def open_model(path: str | Path, mmproj: str | None = None) -> ModelSource:
     """Open a GGUF file, a Hugging Face folder (config.json and safetensors), or a model of the
     library by its name.
@@ -148,7 +158,7 @@ def open_model(path: str | Path, mmproj: str | None = None) -> ModelSource:
         kind="gguf",
         name=printable(path.stem),
         config=file.metadata,
-        tensors=file.tensors,
+        tensors=with_gguf_modules(file.tensors),
         files=(file,),
     )
     with source.named_errors():
@@ -217,20 +227,14 @@ def _named(name: str) -> Path | None:
 
 
 def _open_hf(folder: Path) -> ModelSource:
-    config = parse_object(
+    said = parse_object(
         read_bounded(folder / "config.json", _MAX_CONFIG), str(folder / "config.json")
     )
-    quantization = config.get("quantization_config")
-    if quantization is not None:
-        method = (
-            quantization.get("quant_method") if isinstance(quantization, dict) else quantization
-        )
-        raise ModelError(
-            f"{folder / 'config.json'}: quantization_config {method!r} is not supported: "
-            "use the model's unquantized safetensors, or a GGUF file",
-            code="unsupported_format",
-        )
+    config = with_quantization(folder, said)
+    method = method_of(config, str(folder / "config.json"))
     tensors, files = open_folder(folder)
+    if method is not None:
+        tensors = with_modules(method, tensors, str(folder))
     return ModelSource(
         path=folder,
         kind="hf",
@@ -238,4 +242,5 @@ def _open_hf(folder: Path) -> ModelSource:
         config=config,
         tensors=tensors,
         files=tuple(files),
+        quantization=method.text if method else "",
     )

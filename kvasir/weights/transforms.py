@@ -149,8 +149,11 @@ def joined(tensor: RawTensor, n: int) -> RawTensor:
 
 
 def inputs_last(tensor: RawTensor) -> RawTensor:
-    """Matrices that lie input by output, with their axes swapped. Of single elements, no blocks."""
+    """Matrices that lie input by output, with their axes swapped. Rows of blocks are of outputs
+    whatever the axes say."""
     *matrices, k, n = tensor.shape
+    if FORMATS[tensor.format].block > 1:
+        return replace(tensor, shape=(*matrices, n, k))
     data = np.ascontiguousarray(_elements(tensor).swapaxes(-3, -2)).reshape(-1)
     return RawTensor(tensor.format, (*matrices, n, k), data)
 
@@ -167,9 +170,19 @@ def odd_outputs(tensor: RawTensor) -> RawTensor:
 
 
 def _every_other(tensor: RawTensor, first: int) -> RawTensor:
+    if FORMATS[tensor.format].block > 1:  # of blocks are rows, whatever the axes say
+        experts, k, n = tensor.shape
+        data = np.ascontiguousarray(_block_rows(tensor)[:, first::2]).reshape(-1)
+        return RawTensor(tensor.format, (experts, n // 2, k), data)
     data = np.ascontiguousarray(_elements(tensor)[..., first::2, :]).reshape(-1)
     found = RawTensor(tensor.format, (*tensor.shape[:-1], tensor.shape[-1] // 2), data)
     return found if len(found.shape) == 2 else inputs_last(found)
+
+
+def _block_rows(tensor: RawTensor) -> Bytes:
+    """Bytes [experts, outputs, bytes of a row] of blocks, of axes [experts, inputs, outputs]."""
+    experts, k, n = tensor.shape
+    return tensor.data.reshape(experts, n, FORMATS[tensor.format].n_bytes((k,)))
 
 
 def _elements(tensor: RawTensor) -> Bytes:

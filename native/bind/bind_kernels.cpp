@@ -116,7 +116,9 @@ void linear(const Kernels& k, int layout, ConstBytes w, int64_t N, const BoundRo
             int64_t tile0, int64_t tile1, int64_t m0, int64_t m1, int epilogue, int act,
             std::optional<ConstMatrix> residual, MaybeVector<float> bias, MaybeVector<int32_t> row_index) {
   require(layout >= 0 && layout < kLayouts, "no such layout");
-  const DType takes = layout == 0 ? DType::f32 : layout == 1 ? DType::bf16 : DType::q8;
+  const DType takes = layout == 0                                ? DType::f32
+                      : layout == 1 || is_scaled(Layout(layout)) ? DType::bf16
+                                                                 : DType::q8;
   require(x.rows.dtype == takes && x.K % (layout < 2 ? 1 : kLayoutSizes[layout].elements) == 0,
           "rows of another type or length than the layout takes");
   require(!is_compact(Layout(layout)) || x.rows.block <= kMaxCompactBlock,

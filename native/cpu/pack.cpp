@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cpu/pack_compact.h"
+#include "cpu/pack_scaled.h"
 #include "cpu/pack_super.h"
 
 namespace kvasir {
@@ -15,15 +16,22 @@ struct FormatSize {
   int elements, bytes;
 };
 constexpr FormatSize kSizes[] = {
-    {1, 4},     {1, 2},     {1, 2},     {32, 34},  {32, 18},   {32, 20},   {32, 22}, {32, 24},  {256, 144},
-    {256, 176}, {256, 210}, {32, 18},   {256, 84}, {256, 110}, {256, 136}, {32, 17}, {256, 66}, {256, 74},
-    {256, 82},  {256, 98},  {256, 110}, {256, 50}, {256, 56},  {256, 54},  {256, 66}};
+    {1, 4},     {1, 2},     {1, 2},     {32, 34},   {32, 18},   {32, 20},   {32, 22},   {32, 24},
+    {256, 144}, {256, 176}, {256, 210}, {32, 18},   {256, 84},  {256, 110}, {256, 136}, {32, 17},
+    {256, 66},  {256, 74},  {256, 82},  {256, 98},  {256, 110}, {256, 50},  {256, 56},  {256, 54},
+    {256, 66},  {32, 37},   {64, 69},   {128, 133}, {32, 37},   {64, 69},   {128, 133}, {32, 37},
+    {64, 69},   {128, 133}, {32, 37},   {64, 69},   {128, 133}, {32, 37},   {32, 37},   {32, 22},
+    {32, 22},   {32, 36},   {32, 36},   {128, 132}, {64, 36},   {64, 36}};
 // The layout of each quantized format, from q8_0.
-constexpr Layout kLayoutOf[] = {Layout::q8,   Layout::q4z,    Layout::q4m,   Layout::q5z,    Layout::q5m,
-                                Layout::q4k,  Layout::q5k,    Layout::q6k,   Layout::iq4,    Layout::q2k,
-                                Layout::q3k,  Layout::iq4xs,  Layout::mxfp4, Layout::iq2xxs, Layout::iq2xs,
-                                Layout::iq2s, Layout::iq3xxs, Layout::iq3s,  Layout::iq1s,   Layout::iq1m,
-                                Layout::tq1,  Layout::tq2};
+constexpr Layout kLayoutOf[] = {
+    Layout::q8,      Layout::q4z,    Layout::q4m,    Layout::q5z,     Layout::q5m,    Layout::q4k,
+    Layout::q5k,     Layout::q6k,    Layout::iq4,    Layout::q2k,     Layout::q3k,    Layout::iq4xs,
+    Layout::mxfp4,   Layout::iq2xxs, Layout::iq2xs,  Layout::iq2s,    Layout::iq3xxs, Layout::iq3s,
+    Layout::iq1s,    Layout::iq1m,   Layout::tq1,    Layout::tq2,     Layout::qg2_32, Layout::qg2_64,
+    Layout::qg2_128, Layout::qg3_32, Layout::qg3_64, Layout::qg3_128, Layout::qg4_32, Layout::qg4_64,
+    Layout::qg4_128, Layout::qg8_32, Layout::qg8_64, Layout::qg8_128, Layout::q4c,    Layout::q8c,
+    Layout::nvfp4,   Layout::nvfp4d, Layout::f8c,    Layout::f8_32,   Layout::f8_128, Layout::nf4,
+    Layout::fp4};
 
 uint32_t word(const uint8_t* p) {
   uint32_t v;
@@ -137,6 +145,8 @@ void pack_tile(const PackArgs& a, int64_t t, float* buffer) {
     const uint8_t* row = a.rows + (t * kTileCols + c) * row_bytes(a.format, a.K);
     if (a.layout == Layout::f32 || a.layout == Layout::bf16)
       put_floats(a, row, tile, c, buffer);
+    else if (is_scaled(a.layout))
+      pack_scaled(a.layout, a.K, row, kSizes[int(a.format)].bytes, tile, c);
     else if (is_compact(a.layout))
       pack_compact(a.layout, a.K, row, kSizes[int(a.format)].bytes, tile, c);
     else if (a.layout >= Layout::q4k)
@@ -166,10 +176,7 @@ int64_t row_bytes(Format format, int64_t K) {
   return K / size.elements * size.bytes;
 }
 
-int64_t tile_bytes(Layout layout, int64_t K) {
-  const LayoutSize size = kLayoutSizes[int(layout)];
-  return (K + size.elements - 1) / size.elements * size.bytes;
-}
+int64_t tile_bytes(Layout layout, int64_t K) { return layout_bytes(layout, K); }
 
 bool packs(Format format, Layout layout) {
   if (layout == Layout::f32 || layout == Layout::bf16) return format <= Format::q4_1;

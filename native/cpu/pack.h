@@ -1,4 +1,4 @@
-// Brings weight rows from their file format to a packed layout (kernels.h), losslessly for the quantized
+// Brings weight rows from their file format to a packed layout (layouts.h), losslessly for the quantized
 // ones.
 #pragma once
 #include <cstdint>
@@ -33,12 +33,36 @@ enum class Format : int32_t {
   iq1_s = 21,
   iq1_m = 22,
   tq1_0 = 23,
-  tq2_0 = 24
+  tq2_0 = 24,
+  // of modules of checkpoints (formats/modules.py), blocks of rows as weights/quantization makes them
+  qg2_32,
+  qg2_64,
+  qg2_128,
+  qg3_32,
+  qg3_64,
+  qg3_128,
+  qg4_32,
+  qg4_64,
+  qg4_128,
+  qg8_32,
+  qg8_64,
+  qg8_128,
+  q4c,
+  q8c,
+  nvfp4m,
+  nvfp4d,
+  f8c,
+  f8_32,
+  f8_128,
+  nf4,
+  fp4
 };
-constexpr const char* kFormatNames[] = {"F32",    "F16",   "BF16",    "Q8_0",   "Q4_0",   "Q4_1",    "Q5_0",
-                                        "Q5_1",   "Q4_K",  "Q5_K",    "Q6_K",   "IQ4_NL", "Q2_K",    "Q3_K",
-                                        "IQ4_XS", "MXFP4", "IQ2_XXS", "IQ2_XS", "IQ2_S",  "IQ3_XXS", "IQ3_S",
-                                        "IQ1_S",  "IQ1_M", "TQ1_0",   "TQ2_0"};
+constexpr const char* kFormatNames[] = {
+    "F32",     "F16",    "BF16",   "Q8_0",    "Q4_0",   "Q4_1",   "Q5_0",    "Q5_1",    "Q4_K",   "Q5_K",
+    "Q6_K",    "IQ4_NL", "Q2_K",   "Q3_K",    "IQ4_XS", "MXFP4",  "IQ2_XXS", "IQ2_XS",  "IQ2_S",  "IQ3_XXS",
+    "IQ3_S",   "IQ1_S",  "IQ1_M",  "TQ1_0",   "TQ2_0",  "QG2_32", "QG2_64",  "QG2_128", "QG3_32", "QG3_64",
+    "QG3_128", "QG4_32", "QG4_64", "QG4_128", "QG8_32", "QG8_64", "QG8_128", "Q4C",     "Q8C",    "NVFP4M",
+    "NVFP4D",  "F8C",    "F8_32",  "F8_128",  "NF4",    "FP4"};
 
 int64_t row_bytes(Format format, int64_t K);
 int64_t tile_bytes(Layout layout, int64_t K);

@@ -202,6 +202,40 @@ void put_iq1m(const uint8_t* block, const Place& to) {
   to.put8(96, u16(block + 48 + 2 * (to.group / 2)) >> 6 * (to.group % 2) & 63);
 }
 
+// The scale of a block of codes, a byte each behind its zero, and that zero.
+void put_grouped_head(const uint8_t* block, const Place& to, bool has_zero) {
+  const uint32_t scale = u32(block);
+  const uint16_t low = uint16_t(scale >> 13);
+  to.put(to.head, &low, 2);
+  to.head[32 + to.column] = uint8_t(scale >> 29 << 5 | (has_zero ? (16u - block[4]) & 31 : 0));
+}
+
+// The same in front of a tile: every block of a row has them.
+void put_front(Layout layout, const uint8_t* block, const Place& to) {
+  to.put(to.head, block, 4);
+  if (layout == Layout::q4c) to.head[64 + to.column] = uint8_t((16u - block[4]) & 31);
+}
+
+template <int Bits>
+void put_grouped(const uint8_t* block, const Place& to) {
+  const uint8_t* q = block + 5 + 32 * to.group;
+  if (Bits == 8) {
+    for (int j = 0; j < 8; j++) std::memcpy(to.p + 64 * j + 4 * to.column, q + 4 * j, 4);
+  } else if (Bits == 3) {
+    put_planes(to, 0, q, 0, 2);
+    put_planes(to, 128, q, 2, 1);
+  } else {
+    put_planes(to, 0, q, 0, Bits);
+  }
+}
+
+void put_nvfp4(const uint8_t* block, const Place& to) {
+  uint8_t q[32];
+  for (int k = 0; k < 32; k++) q[k] = block[6 + k / 2] >> 4 * (k % 2) & 15;
+  put_planes(to, 0, q, 0, 4);
+  for (int i = 0; i < 2; i++) to.put8(256 + 16 * i, block[4 + i]);
+}
+
 // The f16 numbers of a block.
 void put_head(Layout layout, const uint8_t* block, const Place& to) {
   uint16_t d = 0;
@@ -232,11 +266,26 @@ void put_head(Layout layout, const uint8_t* block, const Place& to) {
   to.put(to.head, &d, 2);
 }
 
+// All that a block has once.
+void put_numbers(Layout layout, const uint8_t* block, const Place& to) {
+  if (kLayoutSizes[int(layout)].front)
+    put_front(layout, block, to);
+  else if (layout >= Layout::qg2_32)
+    put_grouped_head(block, to, layout < Layout::qg8_32);
+  else
+    put_head(layout, block, to);
+}
+
 using Put = void (*)(const uint8_t* block, const Place& to);
 // From q2k on.
-constexpr Put kPuts[] = {put_q2k,    put_q3k,  put_iq4xs, put_mxfp4, put_iq2xxs, put_iq2xs, put_iq2s,
-                         put_iq3xxs, put_iq3s, put_iq1s,  put_iq1m,  put_tq1,    put_tq2};
-constexpr int kHeads[] = {64, 32, 32, 0, 96, 32, 32, 96, 96, 32, 32, 32, 32};
+constexpr Put kPuts[] = {put_q2k,        put_q3k,        put_iq4xs,      put_mxfp4,      put_iq2xxs,
+                         put_iq2xs,      put_iq2s,       put_iq3xxs,     put_iq3s,       put_iq1s,
+                         put_iq1m,       put_tq1,        put_tq2,        put_grouped<2>, put_grouped<2>,
+                         put_grouped<2>, put_grouped<3>, put_grouped<3>, put_grouped<3>, put_grouped<4>,
+                         put_grouped<4>, put_grouped<4>, put_grouped<8>, put_grouped<8>, put_grouped<8>,
+                         put_grouped<4>, put_grouped<8>, put_nvfp4,      put_nvfp4};
+constexpr int kHeads[] = {64, 32, 32, 0,  96, 32, 32, 96, 96, 32, 32, 32, 32, 48, 48,
+                          48, 48, 48, 48, 48, 48, 48, 48, 48, 48, 0,  0,  0,  0};
 
 }  // namespace
 
@@ -245,9 +294,11 @@ void pack_compact(Layout layout, int64_t K, const uint8_t* row, int64_t block_by
   const LayoutSize size = kLayoutSizes[int(layout)];
   const int which = int(layout) - int(Layout::q2k), head = kHeads[which];
   const int groups = size.elements / kGroup, bytes = (size.bytes - head) / groups;
-  for (int64_t k = 0; k < K; k += size.elements, row += block_bytes, tile += size.bytes) {
-    put_head(layout, row, {tile, tile, 0, column});
-    for (int g = 0; g < groups; g++) kPuts[which](row, {tile, tile + head + g * bytes, g, column});
+  uint8_t* block = tile + size.front;
+  for (int64_t k = 0; k < K; k += size.elements, row += block_bytes, block += size.bytes) {
+    uint8_t* numbers = size.front ? tile : block;
+    put_numbers(layout, row, {numbers, block, 0, column});
+    for (int g = 0; g < groups; g++) kPuts[which](row, {numbers, block + head + g * bytes, g, column});
   }
 }
 

@@ -1,4 +1,4 @@
-// Blocks of the 1- to 4-bit formats with small scales, to the compact layouts (kernels.h).
+// Blocks of the 1- to 4-bit formats with small scales, to the compact layouts (layouts.h).
 #pragma once
 #include <cstdint>
 

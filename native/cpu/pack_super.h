@@ -1,4 +1,4 @@
-// One row of a format with a layout of its own among q4k ... iq4 (kernels.h) into column `column` of its
+// One row of a format with a layout of its own among q4k ... iq4 (layouts.h) into column `column` of its
 // tile.
 #pragma once
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Groups of the compact layouts (kernels.h), unpacked to bytes and to the scales of their runs: what
+// Groups of the compact layouts (layouts.h), unpacked to bytes and to the scales of their runs: what
 // linear_formats.inl calls Q8 (one run of 32) or Q8x (two of 16). Beside unpack.inl a level brings
 //   put(u, j, vi), get(u, j): four k of 16 columns, as bytes of kQ8Zero + value; of the bytes of a vi:
 //   add8(a, b), negate(x, bits), shuffle16(table, x); load_u16(p); words8<N>(grid, codes, high, u),
@@ -18,25 +18,34 @@ KVASIR_INLINE void put_code(Unpacked& u, int j, vi code) {
   put(u, j, add8(code, each(kQ8Zero - Zero)));
 }
 
-template <int Zero>
-KVASIR_INLINE void two_bits(const uint8_t* p, Unpacked& u) {
+// `offset` makes bytes of codes.
+KVASIR_INLINE void two_bits(const uint8_t* p, vi offset, Unpacked& u) {
   const vi low = each(3);
   for (int j = 0; j < 2; j++) {
     const vi x = load4(p + 64 * j);
-    put_code<Zero>(u, 4 * j, andi(x, low));
-    put_code<Zero>(u, 4 * j + 1, andi(shr<2>(x), low));
-    put_code<Zero>(u, 4 * j + 2, andi(shr<4>(x), low));
-    put_code<Zero>(u, 4 * j + 3, andi(shr<6>(x), low));
+    put(u, 4 * j, add8(andi(x, low), offset));
+    put(u, 4 * j + 1, add8(andi(shr<2>(x), low), offset));
+    put(u, 4 * j + 2, add8(andi(shr<4>(x), low), offset));
+    put(u, 4 * j + 3, add8(andi(shr<6>(x), low), offset));
   }
 }
 
 template <int J>
-KVASIR_INLINE void three_bits_half(vi low, vi high, Unpacked& u) {
+KVASIR_INLINE void three_bits_half(vi low, vi high, vi offset, Unpacked& u) {
   const vi two = each(3), third = each(4);
-  put_code<4>(u, J, ori(andi(low, two), andi(J ? shr<2>(high) : shl<2>(high), third)));
-  put_code<4>(u, J + 1, ori(andi(shr<2>(low), two), andi(J ? shr<3>(high) : shl<1>(high), third)));
-  put_code<4>(u, J + 2, ori(andi(shr<4>(low), two), andi(J ? shr<4>(high) : high, third)));
-  put_code<4>(u, J + 3, ori(andi(shr<6>(low), two), andi(J ? shr<5>(high) : shr<1>(high), third)));
+  const vi up[] = {andi(J ? shr<2>(high) : shl<2>(high), third), andi(J ? shr<3>(high) : shl<1>(high), third),
+                   andi(J ? shr<4>(high) : high, third), andi(J ? shr<5>(high) : shr<1>(high), third)};
+  put(u, J, add8(ori(andi(low, two), up[0]), offset));
+  put(u, J + 1, add8(ori(andi(shr<2>(low), two), up[1]), offset));
+  put(u, J + 2, add8(ori(andi(shr<4>(low), two), up[2]), offset));
+  put(u, J + 3, add8(ori(andi(shr<6>(low), two), up[3]), offset));
+}
+
+// A plane of two bits, and one of the third.
+KVASIR_INLINE void three_bits(const uint8_t* low, const uint8_t* third, vi offset, Unpacked& u) {
+  const vi high = load4(third);
+  three_bits_half<0>(load4(low), high, offset, u);
+  three_bits_half<4>(load4(low + 64), high, offset, u);
 }
 
 KVASIR_INLINE void four_bits(const int8_t* table, const uint8_t* p, Unpacked& u) {
@@ -71,7 +80,7 @@ struct CompactQ2k {
   static constexpr Layout kLayout = Layout::q2k;
   static constexpr int kHead = 64;
   KVASIR_INLINE void read(const uint8_t* head, const uint8_t* p, int64_t, Unpacked& u, Scales& s) {
-    two_bits<0>(p, u);
+    two_bits(p, each(kQ8Zero), u);
     const vf d = load_half(head), e = load_half(head + 32);
     for (int i = 0; i < 2; i++) {
       const vi x = load_u8(p + 128 + 16 * i);
@@ -84,9 +93,7 @@ struct CompactQ3k {
   static constexpr Layout kLayout = Layout::q3k;
   static constexpr int kHead = 32;
   KVASIR_INLINE void read(const uint8_t* head, const uint8_t* p, int64_t, Unpacked& u, Scales& s) {
-    const vi high = load4(p + 128);
-    three_bits_half<0>(load4(p), high, u);
-    three_bits_half<4>(load4(p + 64), high, u);
+    three_bits(p, p + 128, each(kQ8Zero - 4), u);
     for (int i = 0; i < 2; i++) s.scale[i] = signed_scale(head, p + 192 + 16 * i);
   }
 };
@@ -112,7 +119,7 @@ struct CompactTq2 {
   static constexpr Layout kLayout = Layout::tq2;
   static constexpr int kHead = 32;
   KVASIR_INLINE void read(const uint8_t* head, const uint8_t* p, int64_t, Unpacked& u, Scales& s) {
-    two_bits<1>(p, u);
+    two_bits(p, each(kQ8Zero - 1), u);
     s.scale[0] = load_half(head);
   }
 };
@@ -226,25 +233,59 @@ struct CompactIq1m {
   }
 };
 
+}  // namespace kvasir::KVASIR_ISA
+
+#include "generic/compact_grouped.inl"
+
+namespace kvasir::KVASIR_ISA {
+
 // Group g of a tile; fetches what lies ahead.
 template <class L>
 __attribute__((noinline)) void read_group(const uint8_t* tile, int64_t g, Unpacked& u, Scales& s) {
   constexpr LayoutSize size = kLayoutSizes[int(L::kLayout)];
   constexpr int groups = size.elements / kGroup, bytes = (size.bytes - L::kHead) / groups, ahead = 2048;
-  const uint8_t* head = tile + g / groups * size.bytes;
+  const uint8_t* head = tile + size.front + g / groups * size.bytes;
   const uint8_t* p = head + L::kHead + g % groups * bytes;
   for (int line = 0; line < bytes; line += 64) __builtin_prefetch(p + ahead + line, 0, 3);
-  L::read(head, p, g % groups, u, s);
+  L::read(size.front ? tile : head, p, g % groups, u, s);
+}
+
+template <Layout L, int Bits>
+constexpr GroupReader read_grouped() {
+  return read_group<CompactGrouped<L, Bits>>;
 }
 
 GroupReader group_reader(Layout layout) {
-  constexpr GroupReader all[] = {
-      read_group<CompactQ2k>,   read_group<CompactQ3k>,    read_group<CompactIq4xs>,
-      read_group<CompactMxfp4>, read_group<CompactIq2xxs>, read_group<CompactIq2xs>,
-      read_group<CompactIq2s>,  read_group<CompactIq3xxs>, read_group<CompactIq3s>,
-      read_group<CompactIq1s>,  read_group<CompactIq1m>,   read_group<CompactTq1>,
-      read_group<CompactTq2>};
-  static_assert(sizeof(all) / sizeof(all[0]) == kLayouts - int(Layout::q2k));
+  constexpr GroupReader all[] = {read_group<CompactQ2k>,
+                                 read_group<CompactQ3k>,
+                                 read_group<CompactIq4xs>,
+                                 read_group<CompactMxfp4>,
+                                 read_group<CompactIq2xxs>,
+                                 read_group<CompactIq2xs>,
+                                 read_group<CompactIq2s>,
+                                 read_group<CompactIq3xxs>,
+                                 read_group<CompactIq3s>,
+                                 read_group<CompactIq1s>,
+                                 read_group<CompactIq1m>,
+                                 read_group<CompactTq1>,
+                                 read_group<CompactTq2>,
+                                 read_grouped<Layout::qg2_32, 2>(),
+                                 read_grouped<Layout::qg2_64, 2>(),
+                                 read_grouped<Layout::qg2_128, 2>(),
+                                 read_grouped<Layout::qg3_32, 3>(),
+                                 read_grouped<Layout::qg3_64, 3>(),
+                                 read_grouped<Layout::qg3_128, 3>(),
+                                 read_grouped<Layout::qg4_32, 4>(),
+                                 read_grouped<Layout::qg4_64, 4>(),
+                                 read_grouped<Layout::qg4_128, 4>(),
+                                 read_grouped<Layout::qg8_32, 8>(),
+                                 read_grouped<Layout::qg8_64, 8>(),
+                                 read_grouped<Layout::qg8_128, 8>(),
+                                 read_group<CompactQ4c>,
+                                 read_group<CompactQ8c>,
+                                 read_group<CompactNvfp4<false>>,
+                                 read_group<CompactNvfp4<true>>};
+  static_assert(sizeof(all) / sizeof(all[0]) == int(Layout::f8c) - int(Layout::q2k));
   return all[int(layout) - int(Layout::q2k)];
 }
 

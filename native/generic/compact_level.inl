@@ -12,7 +12,8 @@ GroupReader group_reader(Layout layout);
 // Whether the two halves of a group have scales of their own.
 constexpr bool has_two_runs(Layout layout) {
   return layout == Layout::q2k || layout == Layout::q3k || layout == Layout::iq2xs ||
-         layout == Layout::iq2s || layout == Layout::iq1m;
+         layout == Layout::iq2s || layout == Layout::iq1m || layout == Layout::nvfp4 ||
+         layout == Layout::nvfp4d;
 }
 
 }  // namespace kvasir::KVASIR_ISA

@@ -14,6 +14,7 @@ KVASIR_INLINE float half_to_float(uint16_t h) {
 
 }  // namespace kvasir::KVASIR_ISA
 
+#include "generic/embed_scaled.inl"
 #include "generic/embed_super.inl"
 
 namespace kvasir::KVASIR_ISA {
@@ -51,19 +52,18 @@ KVASIR_INLINE void embed_float(const uint8_t* tile, Layout layout, int c, int K,
   }
 }
 
-KVASIR_INLINE int64_t tile_bytes(Layout layout, int64_t K) {
-  const LayoutSize size = kLayoutSizes[int(layout)];
-  return (K + size.elements - 1) / size.elements * size.bytes;
-}
-
 void embed(const EmbedArgs& a) {
-  const int64_t bytes = tile_bytes(a.layout, a.K);
+  const int64_t bytes = layout_bytes(a.layout, a.K);
   for (int64_t m = a.m0; m < a.m1; m++) {
     const uint8_t* tile = a.w + a.ids[m] / kTileCols * bytes;
     const int c = a.ids[m] % kTileCols;
     float* out = a.out + m * a.ldo;
     if (a.layout == Layout::f32 || a.layout == Layout::bf16) {
       embed_float(tile, a.layout, c, a.K, a.scale, out);
+      continue;
+    }
+    if (is_scaled(a.layout)) {
+      embed_scaled(tile, a.layout, c, a.K, a.scale, out);
       continue;
     }
     if (is_compact(a.layout)) {
@@ -74,7 +74,7 @@ void embed(const EmbedArgs& a) {
       embed_super(tile, a.layout, c, a.K, a.scale, out);
       continue;
     }
-    const int64_t group_bytes = tile_bytes(a.layout, kGroup);
+    const int64_t group_bytes = layout_bytes(a.layout, kGroup);
     for (int g = 0; g < a.K / kGroup; g++)
       embed_group(tile + g * group_bytes, a.layout, c, a.scale, out + g * kGroup);
   }

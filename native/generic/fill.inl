@@ -6,6 +6,7 @@ namespace kvasir::KVASIR_ISA {
 
 KVASIR_INLINE void fill_generic(Kernels& k) {
   fill_integer_linears(k);
+  fill_scaled_linears(k);
   k.linear[int(Layout::f32)] = linear_f32;
   k.linear[int(Layout::bf16)] = linear_bf16;
   k.norm = norm;

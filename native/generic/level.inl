@@ -9,6 +9,7 @@ void linear_f32(const LinearArgs& a);
 void linear_bf16(const LinearArgs& a);
 void fill_integer_linears(Kernels& k);
 void linear_integer(const LinearArgs& a);  // whichever a.layout asks for
+void fill_scaled_linears(Kernels& k);
 void norm(const NormArgs& a);
 void layer_norm(const NormArgs& a);
 void cast(const CastArgs& a);

@@ -19,8 +19,7 @@ struct CompactTiles {
 
 template <class F>
 void linear_compact(const LinearArgs& a) {
-  const LayoutSize size = kLayoutSizes[int(a.layout)];
-  const int64_t bytes = a.K / size.elements * size.bytes;
+  const int64_t bytes = layout_bytes(a.layout, a.K);
   const GroupReader group = group_reader(a.layout);
   int64_t tile = a.tile0;
   for (; tile + 2 <= a.tile1; tile += 2)

@@ -14,7 +14,7 @@ from kvasir.exec.cpu.weights import PackTarget, pack_rows
 from kvasir.formats import types
 from kvasir.formats.decode import decode
 from kvasir.ir import layouts
-from tests.format_blocks import random_blocks
+from tests.format_blocks import packed_values, random_blocks
 from tests.kv_codes import from_bf16, to_bf16
 
 Array = NDArray[np.generic]
@@ -25,8 +25,9 @@ FORMAT_OF = {
     "q5k": "Q5_K", "q6k": "Q6_K", "q5z": "Q5_0", "q5m": "Q5_1", "iq4": "IQ4_NL", "q8s": "IQ3_S",
     "q8m": "Q2_K", "q2k": "Q2_K", "q3k": "Q3_K", "iq4xs": "IQ4_XS", "mxfp4": "MXFP4",
     "iq2xxs": "IQ2_XXS", "iq2xs": "IQ2_XS", "iq2s": "IQ2_S", "iq3xxs": "IQ3_XXS", "iq3s": "IQ3_S",
-    "iq1s": "IQ1_S", "iq1m": "IQ1_M", "tq1": "TQ1_0", "tq2": "TQ2_0",
+    "iq1s": "IQ1_S", "iq1m": "IQ1_M", "tq1": "TQ1_0", "tq2": "TQ2_0", "nvfp4": "NVFP4M",
 }  # fmt: skip
+FORMAT_OF |= {x.lower(): x for x in types.MODULE_FORMATS if x.lower() in layouts.LAYOUTS}
 """A format of each layout."""
 LAYOUTS = tuple(layouts.LAYOUTS)
 FORMATS = tuple(FORMAT_OF[name] for name in LAYOUTS)
@@ -93,7 +94,7 @@ def file_rows(
         return h.reshape(-1).view(np.uint8), from_bf16(h).astype(np.float64)
     form = types.FORMATS[format_]
     raw = random_blocks(format_, n * K // form.block, int(rng.integers(1 << 30)), top=0x0C)
-    return raw, decode(format_, raw).reshape(n, K).astype(np.float64)
+    return raw, packed_values(format_, raw).reshape(n, K).astype(np.float64)
 
 
 def with_codes(

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from kvasir import _native
 from kvasir.exec.cpu.codes import ACT_CODES, EPILOGUE_CODES, LAYOUT_CODES
+from kvasir.ir import layouts
 from tests.diff.kernel_case import (
     FORMATS,
     LAYOUTS,
@@ -30,9 +31,10 @@ class Activations:
     """Rows in the type that a layout takes: the native view and its values in float64."""
 
     def __init__(self, layout: str, x: NDArray[np.float32], block: int) -> None:
-        if layout == "f32":
+        act = layouts.LAYOUTS[layout].act
+        if act == "f32":
             self.rows, self.values = _native.Rows(x), x.astype(np.float64)
-        elif layout == "bf16":
+        elif act == "bf16":
             half = to_bf16(x)
             self.rows, self.values = _native.Rows(half), from_bf16(half).astype(np.float64)
         else:

@@ -18,8 +18,12 @@ from tests.format_blocks import HALVES, random_blocks
 
 Bytes = NDArray[np.uint8]
 FIRST = LAYOUT_CODES["q2k"]
-COMPACT = [name for name, used in LAYOUT_OF_FORMAT.items() if LAYOUT_CODES[used] >= FIRST]
-TWO_RUNS = {"Q2_K": "q8m", "Q3_K": "q8s", "IQ2_XS": "q8s", "IQ2_S": "q8s", "IQ1_M": "q8s"}
+LAST = LAYOUT_CODES["nvfp4d"]
+COMPACT = [name for name, used in LAYOUT_OF_FORMAT.items() if FIRST <= LAYOUT_CODES[used] <= LAST]
+TWO_RUNS = {
+    **dict.fromkeys(("Q3_K", "IQ2_XS", "IQ2_S", "IQ1_M", "NVFP4M", "NVFP4D"), "q8s"),
+    "Q2_K": "q8m",
+}
 """Formats with scales for 16 elements, and the layout that keeps such as 8-bit integers."""
 ROWS = (1, 2, 5, 15, 16, 37, 133)
 N, K = 40, 1280

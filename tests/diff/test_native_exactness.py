@@ -14,6 +14,7 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.packed import PackedCache
 from tests import (
+    quantized_kinds,
     tiny,
     tiny_gemma,
     tiny_latent,
@@ -36,9 +37,12 @@ from tests.fork_variants import FORK_VARIANTS
 from tests.forms import n_of
 from tests.loading import Loaded, load
 from tests.native import BEST, LEVELS
+from tests.quantized_kinds import KINDS
+from tests.quantized_writer import gptq, in_another_order, write_quantized
 from tests.request_sets import make_requests, make_sharing_requests, next_turns
 from tests.sharing_variants import SHARING_VARIANTS
 
+ACT_ORDER = in_another_order(gptq(4, 32, sym=False, desc_act=True))
 MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "llama Q4_1": (
         lambda p: tiny.write_gguf_model(tiny.llama(head_dim=32), p / "m.gguf", "Q4_1"),
@@ -73,6 +77,14 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
             tiny_llama4.llama4(attention_chunk_size=24, num_experts_per_tok=2), p
         ),
         "bfloat16",
+    ),
+    "llama GPTQ, inputs in another order": (
+        lambda p: write_quantized(quantized_kinds.llama(), p, ACT_ORDER).folder,
+        "auto",
+    ),
+    "qwen2 FP8": (
+        lambda p: write_quantized(quantized_kinds.qwen2(), p, KINDS["fp8-blocks"]).folder,
+        "auto",
     ),
     "ministral3 bfloat16": (lambda p: tiny.write_hf(tiny_rope.ministral3(), p), "bfloat16"),
 }

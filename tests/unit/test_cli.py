@@ -361,7 +361,7 @@ def test_formats_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert how["Q4_K"] == ["decoded", *["native"] * levels]
     assert how["IQ2_XXS"] == ["decoded", *["native"] * levels]
     assert how["F16"] == ["decoded", *["decoded"] * levels]
-    assert len(how) == len(FORMATS) == 25
+    assert len(how) == len(FORMATS) == 48
 
 
 def test_env_reads_the_variables(

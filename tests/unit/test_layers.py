@@ -70,6 +70,7 @@ SIDEWAYS = {
     ("vision", "tokenizer"),
     ("vision", "weights"),
     ("weights", "library"),
+    ("weights", "validation"),
 }
 
 THIRD_PARTY = {
@@ -95,7 +96,8 @@ THIRD_PARTY = {
 # what fetches the default model, once in the life of a machine; and what only an extra brings; and
 # what an engine process may never need: the other backends, the tokenizer that grammars need; and
 # NumPy with what needs it, in an API process that makes no labels and whose vocabulary has merges,
-# and how the other kind of models says its tokenizer; and what only a model that sees images asks.
+# and how the other kind of models says its tokenizer; and what only a model that sees images asks;
+# and what makes rows of quantized modules, for which only who computes asks.
 LATE = (
     "kvasir.__init__",
     "kvasir.__main__",
@@ -114,6 +116,11 @@ LATE = (
     "kvasir.vision.eye",
     "kvasir.vision.sight",
     "kvasir.weights.default",
+    "kvasir.weights.quantization.bitsandbytes",
+    "kvasir.weights.quantization.floats",
+    "kvasir.weights.quantization.gguf_blocks",
+    "kvasir.weights.quantization.integers",
+    "kvasir.weights.quantization.mxfp4",
 )
 
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "importlib"}

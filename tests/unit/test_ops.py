@@ -305,6 +305,9 @@ EXPECT: Mapping[str, Expect] = {
     "rope_heads": expect_rope_heads,
     "attention": expect_attention,
     "mul_columns": lambda case: x_of(case) * x_of(case, 1)[:, 7:16],
+    "gather_columns": lambda case: np.array(
+        [[row[int(i)] for i in w_of(case)] for row in x_of(case)]
+    ),
     "weigh": lambda case: np.array([row * w_of(case) for row in x_of(case)]),
     "weigh_experts": lambda case: x_of(case) * w_of(case)[x_of(case, 1).astype(int)],
     "head_linear": lambda case: np.hstack(

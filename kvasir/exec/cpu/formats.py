@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvasir.formats.types import MODULE_FORMATS
 from kvasir.ir.layouts import LAYOUTS
 
 LAYOUT_OF_FORMAT = {
@@ -30,6 +31,10 @@ LAYOUT_OF_FORMAT = {
     "BF16": "bf16",
     "F16": "f32",  # bf16 would drop three bits
     "F32": "f32",
+    **{name: name.lower() for name in MODULE_FORMATS},
+    "QS": "q8s",
+    "QZ": "q8m",
+    "NVFP4M": "nvfp4",
 }
 """The layout made for each format. Any format of integers fits q8s too, or q8m where it has
 minimums: 8-bit integers with f32 scales, every value as it was, more memory."""

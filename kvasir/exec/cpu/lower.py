@@ -174,6 +174,7 @@ class _Lowering:
             "mul_columns": lambda op, base: [replace(base, numbers=integers(op, "column"))],
             "act": self._act,
             "weigh": lambda op, base: [self._weighed(op, base)],
+            "gather_columns": lambda op, base: [self._weighed(op, base)],
             "weigh_experts": self._weigh_experts,
             "head_norm": self._head_norm,
             "rope_heads": self._rope_heads,

@@ -16,7 +16,7 @@ RUN = 16
 
 
 def widened_tiles(parts: Split, n: int, k: int, mins: bool) -> Bytes:
-    """Column tiles [ceil(n / 16), bytes of a tile] of ``n`` rows of ``k`` elements (kernels.h)."""
+    """Column tiles [ceil(n / 16), bytes of a tile] of ``n`` rows of ``k`` elements (layouts.h)."""
     tiles, groups = -(-n // TILE), k // GROUP
     values = np.zeros((tiles * TILE, k), np.uint8)
     values[:n] = parts.values.reshape(n, k).view(np.uint8)

@@ -55,4 +55,10 @@ def weigh_experts(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (f32(ins[0] * weights[0][ins[1].astype(np.int64)]),)
 
 
-DEFS = (mul_columns, weigh, weigh_experts)
+@defines(BOTH, _weigh_infer, n_weights=(1, 1), flops=per_element(1))
+def gather_columns(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Rows with the columns that the vector names, each in its place."""
+    return (f32(ins[0][:, weights[0].astype(np.int64)]),)
+
+
+DEFS = (mul_columns, weigh, weigh_experts, gather_columns)

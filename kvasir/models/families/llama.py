@@ -44,7 +44,6 @@ LLAMA = Family(
         "sliding_window": (),
         "rope_interleaved": (False,),
         "use_bidirectional_attention": (False,),
-        "quantization_config": (),
         "attention.sliding_window": (0,),
         "attention.causal": (True,),
         "attention.scale": (1.0,),

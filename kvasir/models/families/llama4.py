@@ -67,7 +67,6 @@ LLAMA4 = replace(
         ),
     },
     harmless={
-        "quantization_config": (),
         "for_llm_compressor": (False,),
         "attention.sliding_window": (8192,),
         "expert_gating_func": (2,),

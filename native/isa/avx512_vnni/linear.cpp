@@ -30,12 +30,10 @@ KVASIR_INLINE void int_dots(const Unpacked* u, const int8_t* const* a, int64_t o
   for (int n = 0; n < MR * NT; n++) dots[n] = to_float(d[n]);
 }
 
-KVASIR_INLINE vf bf16_pair(vf acc, vi weights, int32_t x) {
-  return _mm512_dpbf16_ps(acc, (__m512bh)weights, (__m512bh)set1i(x));
-}
-
 }  // namespace kvasir::isa_avx512_vnni
 
+#include "isa/avx512_vnni/bf16_pair.inl"
+//
 #include "generic/math.inl"
 //
 #include "generic/linear.inl"

@@ -1,5 +1,7 @@
 #include "program/ops/products.h"
 
+#include <stdexcept>
+
 namespace kvasir {
 
 MulColumns::MulColumns(const Record& r, const Workspace& w) : RowOp{w.kernels.mul, {}, w.rows_of(r)} {
@@ -19,6 +21,23 @@ void SquaredRelu::run(const Extent& e, int64_t item, int) const {
     const float x = from[i] < 0.0f ? 0.0f : from[i];  // NaN where the input is
     to[i] = x * x;
   }
+}
+
+GatherColumns::GatherColumns(const Record& r, const Workspace& w)
+    : rows(w.rows_of(r)), from(w.floats(r.in[0])), to(w.floats(r.out[0])), order(size_t(w.columns(r.in[0]))) {
+  const float* places = w.vector(r.weight[0]);
+  for (size_t i = 0; i < order.size(); i++) {
+    if (!(places[i] >= 0 && places[i] < float(order.size())))
+      throw std::invalid_argument("gather_columns names a column that is not there");
+    order[i] = int32_t(places[i]);
+  }
+}
+
+void GatherColumns::run(const Extent& e, int64_t item, int) const {
+  const int64_t m0 = item * kRowsPerItem, m1 = std::min(m0 + kRowsPerItem, rows(e));
+  const int64_t columns = int64_t(order.size());
+  for (int64_t m = m0; m < m1; m++)
+    for (int64_t i = 0; i < columns; i++) to[m * columns + i] = from[m * columns + order[size_t(i)]];
 }
 
 Weigh::Weigh(const Record& r, const Workspace& w) : RowOp{w.kernels.mul, {}, w.rows_of(r)} {

@@ -1,5 +1,7 @@
 // Products of rows, and what is done to the heads of rows apart from writing keys and values.
 #pragma once
+#include <vector>
+
 #include "program/ops/rows.h"
 
 namespace kvasir {
@@ -21,6 +23,19 @@ struct SquaredRelu {
   int64_t columns;
   const float* from;
   float* to;
+};
+
+// in: f32; out: f32; weight: of each column the one that goes there. Plain C++, which all levels share.
+struct GatherColumns {
+  static constexpr const char* kName = "gather_columns";
+  GatherColumns(const Record& r, const Workspace& w);
+  int64_t items(const Extent& e) const { return ceil_div(rows(e), kRowsPerItem); }
+  void run(const Extent& e, int64_t item, int thread) const;
+
+  RowCount rows;
+  const float* from;
+  float* to;
+  std::vector<int32_t> order;
 };
 
 // in: f32; out: f32; weight: a factor of each column.
