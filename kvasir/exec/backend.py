@@ -143,7 +143,8 @@ class ProgramBackend(msgspec.Struct, frozen=True):
         raw = build_program(model.config, max_positions=config.sizes.max_model_len, export=export)
         binding = bind(of_target_alone(raw), model.source, ignorable(model.config))
         if isinstance(drafter, LoadedHead):
-            binding = replace(binding, others=(bind_features(drafter, raw),))
+            features = refuse_input_order(bind_features(drafter, raw))
+            binding = replace(binding, others=(features,))
         raw, binding = with_input_order(raw, binding)
         lowered = self._lowered(config, binding, act_block, config.kv.kind.short)
         return lowered(raw), binding
@@ -209,7 +210,7 @@ class ProgramBackend(msgspec.Struct, frozen=True):
         raw, carried = head_program(head, config.sizes.max_model_len)
         own = bind_head(head, raw)
         shared = {name: binding[name] for name in head.shared}
-        both = Binding({**own.weights, **shared})
+        both = refuse_input_order(Binding({**own.weights, **shared}))
         lowered = self._lowered(config, both, act_block, config.kv.kind.short)(raw)
         joined = with_draft(bundle, lowered, head.shared, carried)
         return joined, replace(binding, others=(*binding.others, own.named(f"{DRAFT}.")))
@@ -225,7 +226,8 @@ class ProgramBackend(msgspec.Struct, frozen=True):
         """``bundle`` with the programs of Medusa's heads, of as many as are asked for."""
         programs, bindings = [], []
         for i in range(min(heads.n_heads, config.scheduler.max_draft_tokens)):
-            raw, own = medusa_program(heads, i)
+            raw, bound = medusa_program(heads, i)
+            own = refuse_input_order(bound)
             programs.append(self._lowered(config, own, act_block, config.kv.kind.short)(raw))
             bindings.append(own.named(f"{draft_name(i)}."))
         return with_drafts(bundle, programs), replace(binding, others=tuple(bindings))
