@@ -181,7 +181,8 @@ export class Chat extends HTMLElement {
   async answer(parent) {
     if (!session.facts) await session.open().catch(() => {}); // it says itself why it cannot answer
     const { n = 1, ...settings } = this.head.settings;
-    const targets = Array.from({ length: n }, () => this.target(parent));
+    const time = Date.now(); // they are shown in the order of their times
+    const targets = Array.from({ length: n }, (_, i) => this.target(parent, { time: time + i }));
     const first = targets[0];
     for (const target of [...targets].reverse()) this.conversation = tree.withMessage(this.conversation, target);
     this.conversation = tree.selecting(this.conversation, first.id);
