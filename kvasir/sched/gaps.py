@@ -28,20 +28,20 @@ class HeadGaps:
         self._has_rested = False
         self._n_idle = 0
         self._known: dict[Request, tuple[int, int, bool]] = {}
-        """Epoch, blocks that were looked at, and whether it has all entries of them."""
+        """Preemptions, blocks that were looked at, and whether it has all entries of them."""
 
     def has_all(self, request: Request) -> bool:
         """Entries of all that is computed."""
         if not self._has_rested:
             return True
         n_blocks = request.n_computed // self._size
-        epoch, n_seen, is_whole = self._known.get(request, (-1, 0, True))
-        if epoch == request.epoch and (n_seen == n_blocks or not is_whole):
+        n_preempted, n_seen, is_whole = self._known.get(request, (-1, 0, True))
+        if n_preempted == request.n_preempted and (n_seen == n_blocks or not is_whole):
             return is_whole
         # the cache may have put an equal block of another request in the place of one
         held = request.table.held(0)[: -(-request.n_computed // self._size)]
         is_whole = self._blocks.isdisjoint(held)
-        self._known[request] = request.epoch, n_blocks, is_whole
+        self._known[request] = request.n_preempted, n_blocks, is_whole
         return is_whole
 
     def take(
@@ -66,7 +66,7 @@ class HeadGaps:
                 self._blocks.difference_update(request.table.at(i)[0] for i in range(fresh, end))
             else:
                 self._blocks.update(request.table.at(i)[0] for i in range(begin, end))
-                self._known[request] = request.epoch, begin, False
+                self._known[request] = request.n_preempted, begin, False
         return None if is_read else ()
 
     def ended(self, request: Request) -> None:

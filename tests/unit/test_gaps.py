@@ -27,7 +27,7 @@ class Asking:
     """Of a request what is looked at."""
 
     def __init__(self, *blocks: int, n_computed: int = 0) -> None:
-        self.table, self.n_computed, self.epoch, self.slot = _Table([*blocks]), n_computed, 1, 0
+        self.table, self.n_computed, self.n_preempted, self.slot = _Table([*blocks]), n_computed, 1, 0
 
     def row(self, n: int = 1, **more: Any) -> Row:
         start = self.n_computed
@@ -73,7 +73,7 @@ def test_what_runs_anew_has_all_again() -> None:
     gaps = made(rests=True)
     one: Any = Asking(0, 1, n_computed=2)
     rest(gaps, one)
-    one.epoch, one.n_computed = 2, 0
+    one.n_preempted, one.n_computed = 2, 0
     assert gaps.take([one], [one.row(5)], (), ()) is None
     assert gaps.has_all(one), "its blocks were begun again"
     gaps.ended(one)
