@@ -84,8 +84,7 @@ class Scheduler:
         self._n_arrivals = 0
         self._n_plans = 0
         self._lists = PromptLists()
-        self._jumps = False
-        """Somebody was told of forced tokens."""
+        self._jumps = False  # somebody was told of forced tokens
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Raises RequestError when it can never run.
