@@ -64,7 +64,7 @@ from kvasir.models.families.qwen3_5_vl import QWEN3_5_MOE_VL, QWEN3_5_VL
 from kvasir.models.families.qwen3_moe import QWEN3_MOE
 from kvasir.models.families.qwen3_next import QWEN3_NEXT
 from kvasir.models.families.qwen3_vl import QWEN3_VL
-from kvasir.models.families.qwen3_vl_moe import QWEN3_VL_MOE
+from kvasir.models.families.qwen3_vl_moe import QWEN3_VL_MOE, QWEN3_VL_MOE_SAVED
 from kvasir.models.families.roberta import ROBERTA
 from kvasir.models.families.seed_oss import SEED_OSS
 from kvasir.models.families.smollm3 import SMOLLM3
@@ -87,5 +87,6 @@ FAMILIES = (
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, JINA_V3, JINA_V3_SAVED, GEMMA_EMBEDDING),
     *(SMOLVLM, GEMMA3_VISION, INTERNVL, INTERNVL_QWEN3),
     *(PIXTRAL, MISTRAL3, MISTRAL3_MINISTRAL),
-    *(QWEN2_VL, QWEN2_5_VL, QWEN3_VL, QWEN3_VL_MOE, QWEN3_5_VL, QWEN3_5_MOE_VL),
+    *(QWEN2_VL, QWEN2_5_VL, QWEN3_VL, QWEN3_VL_MOE, QWEN3_VL_MOE_SAVED),
+    *(QWEN3_5_VL, QWEN3_5_MOE_VL),
 )
