@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import numpy as np
+
 from tests import tiny, tiny_scan
 from tests.tiny import Array, TinyModel, uniform
 
@@ -305,6 +307,19 @@ def qwen3_vl_moe(**text_config: object) -> TinyModel:
         shapes[f"{part}.experts.down_proj"] = (EXPERTS, EXPERT_INNER, HIDDEN)
     made = {name: _expert(name, shape) for name, shape in shapes.items()}
     return TinyModel("tiny-qwen3-vl-moe", config, {**own, **made})
+
+
+def qwen3_vl_moe_saved(**text_config: object) -> TinyModel:
+    """As transformers saves it."""
+    given = qwen3_vl_moe(**text_config)
+    text = dict(cast(Mapping[str, object], given.config["text_config"]))
+    text["num_local_experts"] = text.pop("num_experts")
+    tensors = {
+        name: np.ascontiguousarray(x.swapaxes(1, 2)) if x.ndim == 3 else x
+        for name, x in given.tensors.items()
+    }
+    config = {**given.config, "text_config": text}
+    return TinyModel("tiny-qwen3-vl-moe-saved", config, tensors)
 
 
 def _expert(key: str, shape: tuple[int, ...]) -> Array:

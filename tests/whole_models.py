@@ -148,6 +148,7 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "qwen2_5_vl": lambda: tiny_qwen_vl.qwen2_5_vl(layer_types=_TYPES, **_WINDOWS),
     "qwen3_vl": lambda: tiny_qwen_vl.qwen3_vl(attention_bias=True),
     "qwen3_vl_moe": lambda: tiny_qwen_vl.qwen3_vl_moe(attention_bias=True),
+    "qwen3_vl_moe_saved": lambda: tiny_qwen_vl.qwen3_vl_moe_saved(attention_bias=True),
     "qwen3_5_vl": lambda: tiny_qwen_vl.qwen3_5_vl(**_DELTA, rope_scaling=_SECTIONS),
     "qwen3_5_moe_vl": lambda: tiny_qwen_vl.qwen3_5_moe_vl(**_DELTA, rope_scaling=_SECTIONS),
     "internvl_qwen2": lambda: tiny_internvl.internvl(

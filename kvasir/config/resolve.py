@@ -88,10 +88,7 @@ def resolve(
         ),
         kv=kv,
         scheduler=planner.scheduler(
-            planner.sizes(kv, length, n_seqs, n_tokens, n_drafts),
-            n_drafts,
-            speculation,
-            draft,
+            planner.sizes(kv, length, n_seqs, n_tokens, n_drafts), n_drafts, speculation, draft
         ),
         executor=executor,
         loop=LoopConfig(planner.overlap(executor), options.jump_ahead),

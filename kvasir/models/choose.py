@@ -72,10 +72,18 @@ def _of_folder(source: ModelSource) -> Chosen:
 
 
 def _of_kind(found: list[Family], keys: Keys) -> list[Family]:
-    """Of families that see, those of the language model that is named."""
+    """Of families that see, those of the language model that is named, and of these those that call
+    the number of experts as the file does."""
     text = keys.table(found[0].text_key) if found[0].text_key else None
-    kind = None if text is None else text.raw("model_type")
-    return [x for x in found if kind in (x.harmless.get("model_type") or (kind,))] or found
+    if text is None:
+        return found
+    kind = text.raw("model_type")
+    named = [x for x in found if kind in (x.harmless.get("model_type") or (kind,))] or found
+    return [x for x in named if "n_experts" in x.fields and _says_experts(x, text)] or named
+
+
+def _says_experts(family: Family, text: Keys) -> bool:
+    return text.has(family.fields["n_experts"].hf)
 
 
 def _of_text(keys: Keys, family: Family, source: ModelSource) -> Keys:

@@ -1,8 +1,7 @@
 """Continuous batching with chunked prefill: decides each step, and books what it gave.
 
 No prefill or decode phases: every request has ``n_computed`` chasing ``n_known`` under one budget
-of tokens. Rows of one token come first, then chunks of prompts, of requests that start too, in the
-order of the policy.
+of tokens. Rows of one token come first, then chunks of prompts in the order of the policy.
 """
 
 from __future__ import annotations

@@ -307,10 +307,7 @@ class _Main:
             if listener is not None:
                 logger.info("admin routes at %s", address(listener))
         self._manager.tell("READY=1", f"MAINPID={os.getpid()}")
-        place = address(self._listeners.clients)
-        logger.info("serving %s at %s/v1", ", ".join(self._names), place)
-        if self._options.web and self._options.uds is None:
-            logger.info("a page for browsers at %s/ui", place)
+        self._tell_places()
         await text.result().report(self._options.tool_format)  # from now on nobody waits for it
 
     async def _tidy(self) -> None:

@@ -103,6 +103,7 @@ GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_qwen2_5_vl": tiny_qwen_vl.qwen2_5_vl,
     "tiny_qwen3_vl": tiny_qwen_vl.qwen3_vl,
     "tiny_qwen3_vl_moe": tiny_qwen_vl.qwen3_vl_moe,
+    "tiny_qwen3_vl_moe_saved": tiny_qwen_vl.qwen3_vl_moe_saved,
     "tiny_qwen3_5_vl": tiny_qwen_vl.qwen3_5_vl,
     "tiny_qwen3_5_moe_vl": tiny_qwen_vl.qwen3_5_moe_vl,
     "tiny_gemma3_vision": tiny_gemma_vision.gemma3_vision,

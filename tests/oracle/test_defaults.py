@@ -41,6 +41,7 @@ TEXTS = {
     "qwen2_5_vl": "qwen2_5_vl_text",
     "qwen3_vl": "qwen3_vl_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
+    "qwen3_vl_moe_saved": "qwen3_vl_moe_text",
     "qwen3_5_vl": "qwen3_5_text",
     "qwen3_5_moe_vl": "qwen3_5_moe_text",
 }
@@ -72,8 +73,10 @@ FOREIGN = ("minicpm",)
 
 
 def read(config: Mapping[str, object]) -> ModelConfig:
+    """Families of folders that ``transformers`` saved are told by how these call a field."""
     source = ModelSource(Path("model"), "hf", "model", config, TensorTable({}))
-    return replace(config_from(source), unread=())
+    found = replace(config_from(source), unread=())
+    return replace(found, family=found.family.removesuffix("_saved"))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """Qwen3-VL with experts in every layer, whose matrices lie input by output, gate and up side by
-side."""
+side; in folders that ``transformers`` saved output by input, gate and up one below the other."""
 
 from msgspec.structs import replace
 
@@ -32,4 +32,16 @@ QWEN3_VL_MOE = replace(
         "experts.down": TensorNames("mlp.experts.down_proj.", "ffn_down_exps", "inputs_last"),
     },
     harmless={**QWEN3_VL.harmless, **QWEN3_MOE.harmless, "norm_topk_prob": (True,)},
+)
+QWEN3_VL_MOE_SAVED = replace(
+    QWEN3_VL_MOE,
+    name="qwen3_vl_moe_saved",
+    gguf="",
+    fields={**QWEN3_VL_MOE.fields, "n_experts": ModelField("num_local_experts", "", 60)},
+    tensors={
+        **QWEN3_VL_MOE.tensors,
+        "experts.gate": TensorNames(_IN, "ffn_gate_exps", "first_half"),
+        "experts.up": TensorNames(_IN, "ffn_up_exps", "second_half"),
+        "experts.down": TensorNames("mlp.experts.down_proj.", "ffn_down_exps"),
+    },
 )
