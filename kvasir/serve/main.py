@@ -22,6 +22,7 @@ from kvasir.config.pixels import pixel_bounds
 from kvasir.config.serving import ServeOptions, media_domains
 from kvasir.core.errors import KvasirError
 from kvasir.serve.allocator import give_back_large_blocks
+from kvasir.serve.announced import announce
 from kvasir.serve.app import build_admin, build_admin_socket, build_app
 from kvasir.serve.arrivals import in_turns
 from kvasir.serve.background import Background
@@ -36,7 +37,7 @@ from kvasir.serve.http_server import HttpServer
 from kvasir.serve.keys.keyring import Keyring
 from kvasir.serve.lag import measure_lag
 from kvasir.serve.lifecycle import Lifecycle, Unavailable
-from kvasir.serve.listen import Listeners, address, is_loopback, most_connections
+from kvasir.serve.listen import Listeners, most_connections
 from kvasir.serve.metrics import Metrics
 from kvasir.serve.origins import with_cors
 from kvasir.serve.reload import Current
@@ -297,17 +298,8 @@ class _Main:
             return
         settle()
         rarely(SERVER_UNTIDY)
-        for name, reason in info.reasons.items():
-            logger.info("%s: %s", name, reason)
-        for warning in info.warnings:
-            logger.warning("%s", warning)
-        if not is_loopback(self._options.host) and self._keys.is_open:
-            logger.warning("anyone who reaches %s may use it: set --api-key", self._options.host)
-        for listener in self._listeners.admins.values():
-            if listener is not None:
-                logger.info("admin routes at %s", address(listener))
         self._manager.tell("READY=1", f"MAINPID={os.getpid()}")
-        self._tell_places()
+        announce(info, self._options, self._listeners, self._names, is_open=self._keys.is_open)
         await text.result().report(self._options.tool_format)  # from now on nobody waits for it
 
     async def _tidy(self) -> None:

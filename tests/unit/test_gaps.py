@@ -27,7 +27,12 @@ class Asking:
     """Of a request what is looked at."""
 
     def __init__(self, *blocks: int, n_computed: int = 0) -> None:
-        self.table, self.n_computed, self.n_preempted, self.slot = _Table([*blocks]), n_computed, 1, 0
+        self.table, self.n_computed, self.n_preempted, self.slot = (
+            _Table([*blocks]),
+            n_computed,
+            1,
+            0,
+        )
 
     def row(self, n: int = 1, **more: Any) -> Row:
         start = self.n_computed
