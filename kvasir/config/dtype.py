@@ -13,7 +13,7 @@ def choose_dtype(asked: str, weights: str) -> tuple[DType, str]:
     if asked == "bfloat16":
         return "bfloat16", "as asked"
     if weights == "quantized":
-        return "auto", "quantized weights, activations rounded to int8"
+        return "auto", "quantized weights, activations rounded to int8 (FP8, NF4, FP4: to bf16)"
     if weights == "float16":
         return "bfloat16", "the weights are float16, rounded; --dtype float32 keeps every bit"
     return ("float32" if weights == "float32" else "bfloat16"), f"the weights are {weights}"

@@ -9,6 +9,8 @@ from kvasir.validation.regex import MAX_PATTERN_BYTES, MAX_STATES, Automaton
 from kvasir.validation.regex_syntax import Tree, parse, size_of
 
 MAX_PATTERNS = 64
+_KEPT = 4096
+"""Steps that a pattern remembers."""
 
 
 class Pattern(msgspec.Struct, frozen=True):
@@ -18,6 +20,8 @@ class Pattern(msgspec.Struct, frozen=True):
     takes_nothing: bool
     """Matches the empty text, so every name where it need not reach the end."""
     is_whole: bool
+    _known: dict[tuple[int, str], int]
+    """States that a character leads to, by those that may come and the character; bounded."""
 
     def matches(self, name: str) -> bool:
         if self.takes_nothing and (not self.is_whole or not name):
@@ -25,11 +29,32 @@ class Pattern(msgspec.Struct, frozen=True):
         made, last = self.automaton, self.automaton.lasts[0]
         reached = made.first
         for i, char in enumerate(name):
-            states = _having(made, reached, char)
+            states = self._having(reached, char)
             if states & last and (not self.is_whole or i == len(name) - 1):
                 return True
-            reached = _after(made, states)
+            if not states:
+                return False
+            reached = self._after(states)
         return False
+
+    def _having(self, states: int, char: str) -> int:
+        """Those of ``states`` whose character it is."""
+        key = states, char
+        if key not in self._known:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            tests = self.automaton.tests
+            self._known[key] = sum(1 << i for i in _bits(states) if tests[i].has(char))
+        return self._known[key]
+
+    def _after(self, states: int) -> int:
+        key = states, ""
+        if key not in self._known:
+            reached = 0
+            for state in _bits(states):
+                reached |= self.automaton.follow[state]
+            self._known[key] = reached
+        return self._known[key]
 
 
 def pattern_of(text: str, where: str) -> Pattern:
@@ -52,7 +77,7 @@ def pattern_of(text: str, where: str) -> Pattern:
         )
     made = Automaton()
     takes_nothing = made.add_any(node)
-    return Pattern(made, takes_nothing, is_whole)
+    return Pattern(made, takes_nothing, is_whole, {})
 
 
 def _refused(text: str, where: str, why: str) -> ModelError:
@@ -60,21 +85,6 @@ def _refused(text: str, where: str, why: str) -> ModelError:
         f"{where}: {text[:80]!r} is not matched, as {why}: name the modules one by one",
         code="unsupported_format",
     )
-
-
-def _having(made: Automaton, states: int, char: str) -> int:
-    """Those of ``states`` whose character it is."""
-    found = 0
-    for state in _bits(states):
-        found |= made.tests[state].has(char) << state
-    return found
-
-
-def _after(made: Automaton, states: int) -> int:
-    reached = 0
-    for state in _bits(states):
-        reached |= made.follow[state]
-    return reached
 
 
 def _bits(states: int) -> list[int]:
