@@ -6,33 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 
 from tests import gguf_gemma4, gguf_hybrid, gguf_rope, gguf_scan
+from tests.gguf_arch import ARCH
 
 Config = Mapping[str, object]
 
-_ARCH = {"gemma3_text": "gemma3", "mistral": "llama", "ministral": "llama", "mixtral": "llama"}
-_ARCH |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "ernie4_5_moe": "ernie4_5-moe"}
-_ARCH |= {"granitemoeshared": "granitemoe", "olmo3": "olmo2", "ministral3": "mistral3"}
-_ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt-oss"}
-_ARCH |= {"hunyuan_v1_moe": "hunyuan-moe", "exaone_moe": "exaone-moe"}
-_ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2", "lfm2_moe": "lfm2moe"}
-_ARCH |= {"deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe_lite": "deepseek2"}
-_ARCH |= {"nomic_bert": "nomic-bert", "cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
-_ARCH |= {
-    "granitemoehybrid": "granitehybrid",
-    "falcon_h1": "falcon-h1",
-    "qwen3_next": "qwen3next",
-    "kimi_linear": "kimi-linear",
-    "llama4_text": "llama4",
-    "qwen3_5_text": "qwen35",
-    "qwen3_5_moe_text": "qwen35moe",
-}
-_ARCH |= {"gemma4_text": "gemma4", "xlm-roberta": "bert", "modernbert": "modern-bert"}
-_ARCH |= {"jina_embeddings_v3": "jina-bert-v3", "qwen2_vl": "qwen2vl", "qwen2_5_vl": "qwen2vl"}
-_ARCH |= {"qwen3_vl_text": "qwen3vl", "qwen3_vl_moe_text": "qwen3vlmoe"}
-"""By model_type, where it is another."""
-PERMUTED = {"llama", "granite", "granitemoe", "granitehybrid", "smollm3", "mistral3", "minicpm"}
-PERMUTED |= {"nemotron_h", "nemotron_h_moe"}
-"""Architectures whose rows of q and k are reordered."""
 _TOP = {
     **gguf_gemma4.TOP,
     **gguf_scan.TOP,
@@ -266,7 +243,7 @@ def gguf_arch(config: Config) -> str:
         return "gemma-embedding"
     if kind == "nemotron_h":
         return gguf_hybrid.arch(config)
-    return _ARCH.get(kind, kind)
+    return ARCH.get(kind, kind)
 
 
 def gguf_name(name: str, arch: str) -> str:

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from tests import gguf_gemma4, gguf_hybrid, gguf_rope, gguf_scan
+from tests.gguf_arch import PERMUTED
 from tests.gguf_experts import with_experts
 from tests.gguf_latents import with_latents
-from tests.gguf_names import PERMUTED, gguf_arch, gguf_fields, gguf_name
+from tests.gguf_names import gguf_arch, gguf_fields, gguf_name
 from tests.gguf_writer import write_gguf, write_safetensors
 
 Array = NDArray[np.float32]

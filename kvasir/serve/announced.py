@@ -6,14 +6,14 @@ import logging
 from collections.abc import Sequence
 
 from kvasir.config.serving import ServeOptions
-from kvasir.core.messages import EngineInfo
+from kvasir.core.messages import Ready
 from kvasir.serve.listen import Listeners, address, is_loopback
 
 logger = logging.getLogger("kvasir.server")
 
 
 def announce(
-    info: EngineInfo,
+    info: Ready,
     options: ServeOptions,
     listeners: Listeners,
     names: Sequence[str],
