@@ -94,7 +94,6 @@ OPTIONS = {
     "--keepalive": "models stay: --sleep-idle-seconds gives their memory back",
     "--slot-save-path": "--kv-disk DIR",
     "--chat-template": "the template of the model's file is used: put another one into the file",
-    "--mmproj": "towers of images are read from folders: kvasir serve FOLDER",
     "--lora": "adapters are not supported: merge it into the model",
     "--rope-scaling": "it follows from the model's file: leave it out",
     "--metrics": _ALWAYS,
