@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
 
 from kvasir.core.errors import ModelError
+from kvasir.core.params import DrawParams
 from kvasir.library.stored import Defaults
+from kvasir.validation.sampling import fields_of
 
 _LINE = re.compile(r"\s*([A-Za-z]+)(?:[ \t]+(.*))?$", re.DOTALL)
 _QUOTES = '"""'
@@ -24,22 +27,12 @@ class KnownParameter(msgspec.Struct, frozen=True):
     is_list: bool = False
 
 
-PARAMETERS = {
-    "temperature": KnownParameter("temperature", float),
-    "top_p": KnownParameter("top_p", float),
-    "top_k": KnownParameter("top_k", int),
-    "min_p": KnownParameter("min_p", float),
-    "typical_p": KnownParameter("typical_p", float),
-    "repeat_last_n": KnownParameter("repeat_last_n", int),
-    "repeat_penalty": KnownParameter("repetition_penalty", float),
-    "presence_penalty": KnownParameter("presence_penalty", float),
-    "frequency_penalty": KnownParameter("frequency_penalty", float),
+_OTHERS = {
     "seed": KnownParameter("seed", int),
     "num_predict": KnownParameter("max_tokens", int),
     "stop": KnownParameter("stop", str, is_list=True),
     "num_ctx": KnownParameter("max_model_len", int),
 }
-"""By Ollama's names."""
 REFUSED = {
     "ADAPTER": "adapters are not supported: merge it into the model",
     "TEMPLATE": "chat templates are those of the model's file (kvasir inspect template): put it "
@@ -48,6 +41,17 @@ REFUSED = {
     "PARSER": "reasoning and tool calls are read as the model's template writes them: leave it out",
     "RENDERER": "chat templates are those of the model's file: leave it out",
 }
+
+
+@cache
+def known_parameters() -> dict[str, KnownParameter]:
+    """By Ollama's names."""
+    numbers = {
+        field.peers.name("ollama", field.name): KnownParameter(field.name, field.kind)
+        for field in fields_of(DrawParams)
+        if field.peers.default("ollama") is not None
+    }
+    return numbers | _OTHERS
 
 
 class Modelfile(msgspec.Struct, frozen=True):
@@ -121,9 +125,10 @@ def _unquoted(text: str) -> str:
 
 def _parameter(said: Instruction, parameters: dict[str, Any], name: str) -> None:
     word, _, value = said.value.partition(" ")
-    known = PARAMETERS.get(word.lower())
+    known = known_parameters().get(word.lower())
     if known is None:
-        raise _refused(name, said.line, f"PARAMETER {word}: use one of {', '.join(PARAMETERS)}")
+        names = ", ".join(known_parameters())
+        raise _refused(name, said.line, f"PARAMETER {word}: use one of {names}")
     try:
         read = known.kind(_unquoted(value.strip()))
     except ValueError:

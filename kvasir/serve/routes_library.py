@@ -16,7 +16,7 @@ import msgspec
 
 from kvasir.core.errors import KvasirError, ModelError, RequestError
 from kvasir.library.create import merged
-from kvasir.library.modelfile import PARAMETERS
+from kvasir.library.modelfile import known_parameters
 from kvasir.library.names import hub_name, own_name
 from kvasir.library.shelf import Shelf
 from kvasir.library.stored import Defaults, StoredModel
@@ -124,13 +124,14 @@ def _made(request: OllamaCreate) -> StoredModel:
     if not request.base:
         raise RequestError("from is missing: name a model of the library", param="from")
     base: StoredModel = _quietly(Shelf().known, request.base)
-    unknown = [key for key in request.parameters if key not in PARAMETERS]
+    known = known_parameters()
+    unknown = [key for key in request.parameters if key not in known]
     if unknown:
         raise RequestError(
-            f"parameters: {unknown[0][:64]!r} is not known: use {', '.join(PARAMETERS)}",
+            f"parameters: {unknown[0][:64]!r} is not known: use {', '.join(known)}",
             param="parameters",
         )
-    said = {PARAMETERS[key].name: value for key, value in request.parameters.items()}
+    said = {known[key].name: value for key, value in request.parameters.items()}
     length = said.pop("max_model_len", None)
     texts = request.license
     over = Defaults(

@@ -57,6 +57,7 @@ SIDEWAYS = {
     ("grammar", "validation"),
     ("grammar", "weights"),
     ("lang", "offline"),
+    ("library", "validation"),
     ("models", "weights"),
     ("sched", "kv"),
     ("sched", "speculate"),
