@@ -121,7 +121,8 @@ class Chats:
         found, has_more = await self._store.run(
             lambda db: entries.page(db, "chat", owner, asked, now)
         )
-        told, n_bytes = {}, 0
+        told: dict[str, Parts] = {}
+        n_bytes = 0
         for entry in found:
             n_bytes += _record(entry).n_bytes
             if told and n_bytes > entries.PAGE_BYTES:
