@@ -24,6 +24,9 @@ MAX_LEFT = 4
 """Threads that begin what is left of looks that nobody waits for: who is held up holds up none."""
 HELPED_SECONDS = 0.001
 """After which it is seen whether another thread shall go on with what one has not begun."""
+PATIENCE = 5
+"""Seconds that a call may take, of each second of CPU time that it may: the machine may have no more
+for it."""
 Path = tuple[int, ...]
 Bring = Callable[[int, Bits], None]
 
@@ -49,7 +52,7 @@ class MaskCost:
     cpu: float = 0.0
     """Seconds of the processor that these calls took."""
     slowest: float = 0.0
-    """Of them, seconds."""
+    """Of them: seconds of the processor, or of time in PATIENCE."""
 
 
 @dataclass(slots=True, eq=False)
@@ -183,9 +186,10 @@ class Look:
 
     def _timed(self, call: Callable[..., None], *args: object) -> float:
         self.began = began = time.monotonic()
+        cpu = time.thread_time()
         call(*args)
-        seconds = time.monotonic() - began
-        self.cost.slowest = max(self.cost.slowest, seconds)
+        cpu, seconds = time.thread_time() - cpu, time.monotonic() - began
+        self.cost.slowest = max(self.cost.slowest, cpu, seconds / PATIENCE)
         self.cost.n_calls += 1
         self.began = 0.0
         return seconds

@@ -26,6 +26,7 @@ from kvasir.engine.filling import (
     note_ends,
 )
 from kvasir.engine.looks import (
+    PATIENCE,
     Bring,
     Crew,
     Followed,
@@ -46,8 +47,8 @@ from kvasir.sched.scheduler import Scheduler
 LATE_SECONDS = 0.005
 """After which a step waits for no mask, unless it takes longer itself."""
 MAX_SECONDS = 1.0
-"""Of one call for one request, which ends with a slower one. To open one is no such call: the first
-of all reads the vocabulary, which no request is to blame for."""
+"""Of the processor, of one call for one request, which ends with a slower one. To open one is no
+such call: the first of all reads the vocabulary, which no request is to blame for."""
 CPU_SECONDS = 0.3
 CPU_SECONDS_EACH = 0.002
 """That the masks of one constraint of a tenant may take: so much and, for each call, so much more.
@@ -263,7 +264,8 @@ class Masking:
             if state == WAITING:
                 waiting[one.slot] = ((one.row, ()),)
                 continue
-            self._spend(one.slot, MaskCost(1, seconds, 2, cpu, seconds))
+            slowest = max(cpu, seconds / PATIENCE)
+            self._spend(one.slot, MaskCost(1, seconds, 2, cpu, slowest))
             if state == MADE:
                 one.booked()
             if is_cancelled:
@@ -319,7 +321,7 @@ class Masking:
             return
         if not look.is_done:
             began = look.began
-            if began and time.monotonic() - began > MAX_SECONDS:
+            if began and time.monotonic() - began > PATIENCE * MAX_SECONDS:
                 self._failed[slot] = _too_slow()
             return
         one.look = None
