@@ -25,8 +25,8 @@ MAX_LEFT = 4
 HELPED_SECONDS = 0.001
 """After which it is seen whether another thread shall go on with what one has not begun."""
 PATIENCE = 5
-"""Seconds that a call may take, of each second of CPU time that it may: the machine may have no more
-for it."""
+"""Seconds that a call may take, of each second of CPU time that it may: the machine may have no
+more for it."""
 Path = tuple[int, ...]
 Bring = Callable[[int, Bits], None]
 

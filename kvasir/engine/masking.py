@@ -40,7 +40,7 @@ from kvasir.engine.looks import (
 from kvasir.exec.base import Filled, Handle
 from kvasir.exec.masks import MADE, WAITING, ConstrainedSlots
 from kvasir.grammar.thinking import closed_at
-from kvasir.sampling.masks import Bits, Masks
+from kvasir.sampling.masks import Masks
 from kvasir.sched.request import Request
 from kvasir.sched.scheduler import Scheduler
 

@@ -85,7 +85,7 @@ async def _tell(service: Service, exchange: Exchange, first: int) -> None:
         raise Unavailable("the server does not go on with this response yet: try again")
     _, events = await responses.part(response_id, owner, EVENTS)
     _, whole = await responses.part(response_id, owner, RESPONSE)
-    shown = msgspec.json.decode(b"".join(whole), type=_Shown)
+    shown = msgspec.json.decode(b"".join(whole), type=_ResponseEnd)
     if not events:
         raise RequestError(
             f"the response is {shown.status}: leave out stream",
@@ -106,7 +106,7 @@ async def _tell(service: Service, exchange: Exchange, first: int) -> None:
     await exchange.send_stream(after(run.batches(), first - 1), run.grammar)
 
 
-class _Shown(msgspec.Struct):
+class _ResponseEnd(msgspec.Struct):
     """What is read of a response; of the rest nothing is."""
 
     status: str

@@ -15,22 +15,22 @@ from kvasir.validation.standing import check_session
 MAX_CHARS = 2**31
 
 
-class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
+class SessionToOpen(msgspec.Struct, frozen=True, kw_only=True):
     capacity_of_str_len: Annotated[int, msgspec.Meta(ge=1, le=MAX_CHARS)]
     """Characters of the longest prompt."""
     session_id: str | None = None
     """None: one is drawn."""
 
 
-class CloseSession(msgspec.Struct, frozen=True, kw_only=True):
+class SessionToClose(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
 
 
 async def post_open_session(service: Service, exchange: Exchange) -> None:
     """Opens a session, and answers with its name."""
 
-    def read(body: Json) -> OpenSession:
-        return parse_request(OpenSession, body, {}, strict=True)[0]
+    def read(body: Json) -> SessionToOpen:
+        return parse_request(SessionToOpen, body, {}, strict=True)[0]
 
     async with exchange.reading(read) as asked:
         session = check_session(asked.session_id)
@@ -42,8 +42,8 @@ async def post_open_session(service: Service, exchange: Exchange) -> None:
 async def post_close_session(service: Service, exchange: Exchange) -> None:
     """Closes a session: what it left in the cache is not kept for it any more."""
 
-    def read(body: Json) -> CloseSession:
-        return parse_request(CloseSession, body, {}, strict=True)[0]
+    def read(body: Json) -> SessionToClose:
+        return parse_request(SessionToClose, body, {}, strict=True)[0]
 
     async with exchange.reading(read) as asked:
         session = check_session(asked.session_id)

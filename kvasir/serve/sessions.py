@@ -47,7 +47,7 @@ class _SessionLine:
 
 
 @dataclass(slots=True)
-class _Opened:
+class _OpenSession:
     n_chars: int
     """Most of a prompt."""
     used: float
@@ -60,7 +60,7 @@ class Sessions:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lines: dict[tuple[bytes, str], _SessionLine] = {}
-        self._opened: dict[tuple[bytes, str], _Opened] = {}
+        self._opened: dict[tuple[bytes, str], _OpenSession] = {}
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -109,7 +109,7 @@ class Sessions:
             raise CapacityError(
                 f"{len(self._opened)} sessions are open: close some", code="too_many_sessions"
             )
-        self._opened[owner, name] = _Opened(n_chars, now)
+        self._opened[owner, name] = _OpenSession(n_chars, now)
         return name
 
     def check(self, owner: bytes, session: str, n_chars: int) -> None:

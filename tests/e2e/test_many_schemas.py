@@ -1,5 +1,6 @@
-"""R80: thousands of schemas, each asked for once. What is compiled, judged and remembered of them is
-bounded in every process, each answer has the form of its own, and who asks for none does not notice.
+"""R80: thousands of schemas, each asked for once. What is compiled, judged and remembered of them
+is bounded in every process, each answer has the form of its own, and who asks for none does not
+notice.
 
 Part of ``make test-long``; UNIQUE says how many.
 """

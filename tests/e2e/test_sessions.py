@@ -99,6 +99,7 @@ def test_what_a_session_left_is_kept_for_its_time(server: StartServer) -> None:
 
 def test_a_session_that_is_closed_keeps_nothing(server: StartServer) -> None:
     """What it held may be evicted at once; one that is open is kept for its time."""
+
     def post(path: str, body: dict[str, Any]) -> Any:
         return running.http.post(running.url + path, json=body)
 

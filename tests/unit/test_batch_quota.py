@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kvasir.core.errors import CapacityError
 from kvasir.serve.batch.check import InputCheck
@@ -108,6 +109,7 @@ def test_a_batch_whose_lines_have_no_room_fails() -> None:
         batches = Batches(store, Files(store, max_bytes=N_BYTES, days=1), 1)
         batch = await begun(batches)
         store.folder.content(batch.id).write_bytes(b"{}\n" * 9)
+        batch = structs.replace(batch, endpoint="/v1/completions")
         check = InputCheck(service, batch, OWNER, asyncio.Event())
 
         async def read(number: int, data: bytes) -> BatchLine:

@@ -344,9 +344,7 @@ def test_a_name_of_sglang(text: TextModel) -> None:
 @pytest.mark.parametrize(
     ("interval", "silence"), [(None, SILENCE_SECONDS), (3, 3), (3600, 3600), (-1, math.inf)]
 )
-def test_how_long_a_stream_is_silent(
-    text: TextModel, interval: int | None, silence: float
-) -> None:
+def test_how_long_a_stream_is_silent(text: TextModel, interval: int | None, silence: float) -> None:
     for dialect, body in (
         (COMPLETIONS, {"model": "m", "prompt": "a"}),
         (LLAMA_COMPLETION, {"prompt": "a"}),

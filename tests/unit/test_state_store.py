@@ -218,6 +218,7 @@ def test_only_its_owner_reads_the_folder(tmp_path: Path) -> None:
     assert modes == {
         "state": 0o700,
         "state/lock": 0o600,
+        "state/answering": 0o600,
         "state/state.db": 0o600,
         "state/state.db-wal": 0o600,
         "state/state.db-shm": 0o600,

@@ -45,9 +45,7 @@ class LineCounts(msgspec.Struct, frozen=True):
     failed: int
 
 
-def add(
-    db: sqlite3.Connection, batch: str, lines: Sequence[BatchLine], quota: Quota
-) -> list[str]:
+def add(db: sqlite3.Connection, batch: str, lines: Sequence[BatchLine], quota: Quota) -> list[str]:
     """They count in the bytes of the batch until it ends: in memory they are what there is of it.
     Ids of the answers that made room. Raises CapacityError (429)."""
     n_bytes = sum(len(line.request) for line in lines)

@@ -21,7 +21,7 @@ _group = msgspec.msgpack.Decoder(tuple[ChatMessage, ...])
 _groups = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
-class Said(msgspec.Struct, frozen=True):
+class GroupedMessages(msgspec.Struct, frozen=True):
     data: bytes
     """MessagePack of the messages of each group."""
     groups: bytes
@@ -33,7 +33,7 @@ class Said(msgspec.Struct, frozen=True):
         return len(self.data) + len(self.groups)
 
 
-def said_of(messages: Sequence[ChatMessage]) -> Said:
+def said_of(messages: Sequence[ChatMessage]) -> GroupedMessages:
     data = bytearray()
     groups: list[tuple[int, int]] = []
     some: list[msgspec.Raw] = []
@@ -48,10 +48,12 @@ def said_of(messages: Sequence[ChatMessage]) -> Said:
             some, n_bytes = [], 0
     if some:
         data += msgspec.msgpack.encode(some)
-    return Said(bytes(data), msgspec.msgpack.encode([*groups, (len(messages), len(data))]))
+    return GroupedMessages(
+        bytes(data), msgspec.msgpack.encode([*groups, (len(messages), len(data))])
+    )
 
 
-def put_said(db: sqlite3.Connection, chat_id: str, said: Said) -> None:
+def put_said(db: sqlite3.Connection, chat_id: str, said: GroupedMessages) -> None:
     parts.put(db, chat_id, MESSAGES, said.data)
     parts.put(db, chat_id, GROUPS, said.groups)
 
@@ -89,9 +91,7 @@ def _numbers(chat_id: str, n: int, asked: Page) -> tuple[range, bool]:
     return ordered[begin : begin + asked.limit], begin + asked.limit < n
 
 
-async def _read_group(
-    store: Store, chat_id: str, begin: int, end: int
-) -> tuple[ChatMessage, ...]:
+async def _read_group(store: Store, chat_id: str, begin: int, end: int) -> tuple[ChatMessage, ...]:
     """The messages in these bytes. Raises Gone (404)."""
     first = begin // PIECE_BYTES
     span = slice(first, -(-end // PIECE_BYTES))
