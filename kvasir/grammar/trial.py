@@ -21,12 +21,12 @@ from kvasir.grammar.masks import check_compiles
 from kvasir.grammar.matcher import GrammarTokens, load_tokens
 
 NICE = 5
-"""Steps of the engine go first."""
+"""Steps of the engine go before what a client sends."""
 
 
 def main(path: str, n_ids: int, megabytes: int) -> None:
+    tokens = load_tokens(path, n_ids)  # for whom somebody waits, on a busy machine for half a minute
     os.nice(NICE)
-    tokens = load_tokens(path, n_ids)
     _limit(megabytes * 2**20)
     bits = np.zeros(mask_words(n_ids), np.uint32)
     print("null", flush=True)
