@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.harness import PATIENCE, n_known, running_server, wait_until
+from tests.e2e.harness import PATIENCE, Server, n_known, running_server, wait_until
 from tests.e2e.test_batches import begin, read, text_line, wait
 from tests.e2e.test_files import official
 from tests.e2e.toy_model import write_toy_model
@@ -43,6 +43,11 @@ def test_a_batch_goes_on_in_a_successor(tmp_path: Path) -> None:
             )
 
 
+def has_accepted(old: Server) -> bool:
+    """Whether a successor is the one who accepts: requests go to ``old`` before."""
+    return any("a successor accepts" in line for line in old.lines)
+
+
 def test_a_key_that_both_servers_are_asked_with_is_answered_once(tmp_path: Path) -> None:
     """Without a seed: who computes it twice answers otherwise."""
     folder = write_toy_model(tmp_path / "toy", {"seconds": 0.05})
@@ -56,6 +61,7 @@ def test_a_key_that_both_servers_are_asked_with_is_answered_once(tmp_path: Path)
         first = pool.submit(old.post, "/v1/completions", asked, **key)
         wait_until(lambda: n_known(old) == 1)
         with running_server(folder, **options) as new:
+            wait_until(lambda: has_accepted(old))
             again = pool.submit(new.post, "/v1/completions", asked, **key)
             others = new.post("/v1/completions", asked, **{"Idempotency-Key": "another"})
             assert first.result().status_code == again.result().status_code == 200
@@ -77,9 +83,10 @@ def test_a_key_whose_server_is_killed_is_answered_by_the_next(tmp_path: Path) ->
         first = pool.submit(old.post, "/v1/completions", asked, **key)
         wait_until(lambda: n_known(old) == 1)
         with running_server(folder, **options) as new:
+            wait_until(lambda: has_accepted(old))
             again = pool.submit(new.post, "/v1/completions", {**asked, "max_tokens": 3}, **key)
             time.sleep(0.5)
-            assert not again.done(), "it waits for who answers the same key"
+            assert not again.done(), again.result().text
             old.process.kill()
             assert isinstance(first.exception(), httpx.HTTPError)
             assert again.result().status_code == 200
