@@ -32,6 +32,7 @@ class VertexRequest(msgspec.Struct, frozen=True, kw_only=True):
     instances: list[dict[str, Any]]
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
     """Of all of them."""
+    model: str | None = None
 
 
 def read(body: Json, *, strict: bool) -> Asked:
@@ -56,7 +57,8 @@ def read(body: Json, *, strict: bool) -> Asked:
         raise RequestError(
             f"{given}: a prediction is a text, leave it out", param=f"parameters.{given}"
         )
-    asked = tgi.read({"inputs": texts[0], "parameters": parameters[0]}, strict=strict)
+    first = {"inputs": texts[0], "parameters": parameters[0], "model": request.model}
+    asked = tgi.read(first, strict=strict)
     more = {"prompts": tuple(texts), "warnings": warnings + asked.warnings}
     return structs.replace(asked, dialect=NAME, **more)
 
