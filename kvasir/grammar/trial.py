@@ -25,7 +25,7 @@ NICE = 5
 
 
 def main(path: str, n_ids: int, megabytes: int) -> None:
-    tokens = load_tokens(path, n_ids)  # for whom somebody waits, on a busy machine for half a minute
+    tokens = load_tokens(path, n_ids)  # somebody waits for it: on a busy machine half a minute
     os.nice(NICE)
     _limit(megabytes * 2**20)
     bits = np.zeros(mask_words(n_ids), np.uint32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -41,10 +41,17 @@ class RunLog:
     keep: Callable[[], Awaitable[None]] | None = field(default=None, compare=False)
     """Has all of them on disk, where that is wanted."""
     ends: frozenset[int] = frozenset()
-    """Choices whose reasoning is to end, as far as ``events`` do not say where."""
+    """Choices whose reasoning is to end, and of which ``events`` do not say where: until they do,
+    nothing is told that is not on disk, or who goes on would end it before what was told."""
 
     def add(self, event: TokenEvent) -> None:
         self.events.append(event)
+
+    def ask_end(self, choices: Iterable[int]) -> bool:
+        """Whether the reasoning of any of them is to end now."""
+        over = {event.id for event in self.events if _is_over(event)}
+        self.ends = self.ends.union(choices) - over
+        return bool(self.ends)
 
     def fresh(self) -> list[TokenEvent]:
         """Those that are not on disk yet."""
@@ -178,8 +185,10 @@ class ContinuedGeneration(Generation):
             for index, event in due:
                 if event.finish not in FAILED:
                     self._log.add(structs.replace(event, id=index))
-            if self._log.keep and any(event.closes_at is not None for _, event in due):
+            over = {index for index, event in due if _is_over(event)}
+            if self._log.keep and (self._log.ends or any(x.closes_at is not None for _, x in due)):
                 await self._log.keep()  # nothing that follows would be computed again
+            self._log.ends -= over
             return [event for _, event in due]
 
         return logged
@@ -195,6 +204,11 @@ class ContinuedGeneration(Generation):
     def _measure(self, index: int, delta: Delta) -> None:
         if not self._is_past:
             super()._measure(index, delta)
+
+
+def _is_over(event: TokenEvent) -> bool:
+    """Whether it is known where the reasoning of its choice ends."""
+    return event.closes_at is not None or event.finish is not None
 
 
 def singles(event: TokenEvent) -> Iterator[TokenEvent]:

@@ -36,14 +36,19 @@ class SparseProgress:
         events, ends = await self._store.run(
             lambda db: (progress(db, entry_id, line), [] if line else progress(db, entry_id, ENDS))
         )
-        return RunLog(events, len(events), ends=frozenset(event.id for event in ends))
+        log = RunLog(events, len(events))
+        log.ask_end(event.id for event in ends)
+        return log
 
     async def ask_end(self, entry_id: str, choices: Iterable[int]) -> None:
         """The reasoning of ``choices`` is to end: until their engine has said where, who goes on
         asks for it again. Raises StateError."""
-        asked = [TokenEvent(choice) for choice in choices]
-        if self._store.is_lasting:
-            await self._store.run(lambda db: add_progress(db, entry_id, ENDS, asked))
+        log = self._logs.get((entry_id, 0))
+        if log is None or not log.ask_end(choices) or not self._store.is_lasting:
+            return
+        asked = [TokenEvent(choice) for choice in sorted(log.ends)]
+        await self.flush()
+        await self._store.run(lambda db: add_progress(db, entry_id, ENDS, asked))
 
     @contextmanager
     def keeping(self, log: RunLog, entry_id: str, line: int = 0) -> Iterator[None]:
