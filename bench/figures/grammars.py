@@ -83,10 +83,36 @@ ANSWERS = (
             results("findings"), 0, "{:.0f}"),
 )  # fmt: skip
 
+CALLED = "calls-2cores"
+
+
+def jumps(what: str) -> Read:
+    def read(document: dict[str, Any]) -> float:
+        return float(document["jump_ahead"][what])
+
+    return read
+
+
+def least_valid(document: dict[str, Any]) -> float:
+    """Share of Kvasir's finished answers whose calls are all valid, of the worst category."""
+    (ours,) = (each for each in document["engines"] if each["name"].startswith("Kvasir"))
+    return min(each["valid_share"] for each in ours.values() if isinstance(each, dict))
+
+
+CALLS = (
+    Target("calls of BFCL, Qwen2.5-Coder-1.5B: valid, of the answers that ended by themselves",
+           CALLED, least_valid, 1.0, "{:.1%}", is_timed=False),
+    Target("the same with one stream: jump-ahead over none", CALLED, jumps("faster"), 1.2,
+           "{:.2f}x"),
+    Target("the same: of the steps saved, saved as time", CALLED, jumps("saved_as_time"), 0.8,
+           "{:.0%}"),
+)  # fmt: skip
+
 GRAMMARS = (
     Target("996 schemas: accepted", RESULT, lambda d: d["results"]["accepted_share"], 0.9, "{:.1%}",
            is_timed=False),
     *(target for model, n_tokens in MODELS.items() for target in times(model, n_tokens)),
     *OTHERS,
     *ANSWERS,
+    *CALLS,
 )  # fmt: skip
