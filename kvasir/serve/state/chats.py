@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from secrets import token_hex
 
 import msgspec
 from msgspec import structs
@@ -44,6 +45,8 @@ class ChatDeleted(KvasirError):
 class ChatRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept of one chat completion, beside its parts."""
 
+    completion: str = COMPLETION
+    """The part that is the whole answer: of one whose metadata were changed another."""
     n_bytes: int = 0
     """Of the whole answer; 0 before its end."""
     has_events: bool = False
@@ -90,7 +93,9 @@ class Chats:
         check_open(self.live.values(), owner, MAX_OPEN, "stored chats are computed")
         await store.run(add)
 
-    async def part(self, chat_id: str, owner: bytes, name: str) -> tuple[ChatRecord, Parts]:
+    async def part(
+        self, chat_id: str, owner: bytes, name: str | Callable[[ChatRecord], str]
+    ) -> tuple[ChatRecord, Parts]:
         """With the record that it belongs to. Raises Gone (404)."""
         now = self._store.clock()
 
@@ -101,7 +106,8 @@ class Chats:
 
     async def whole(self, chat_id: str, owner: bytes) -> Parts:
         """JSON of the answer. Raises Gone (404), StillComputed (409)."""
-        record, found = await self.part(chat_id, owner, COMPLETION)
+
+        record, found = await self.part(chat_id, owner, lambda record: record.completion)
         if not record.is_done:
             raise StillComputed("the chat is being computed: stream=true tells it as it comes")
         return found
@@ -147,19 +153,18 @@ class Chats:
         self, chat_id: str, completion: bytes, said: Sequence[TokenEvent] | None
     ) -> None:
         """``said``: all that the engine said, of one that can be told again."""
-        events = None if said is None else msgspec.msgpack.encode(said)
+        events = b"" if said is None else msgspec.msgpack.encode(said)
+        await parts.write(self._store, chat_id, COMPLETION, completion)
+        await parts.write(self._store, chat_id, EVENTS, events)
 
         def change(db: sqlite3.Connection) -> None:
             entry = entries.any_owner(db, chat_id)
             if entry is None:
                 return
-            n_more = parts.put(db, chat_id, COMPLETION, completion)
-            if events is not None:
-                n_more += parts.put(db, chat_id, EVENTS, events)
             drop_progress(db, chat_id, 0)
-            record = ChatRecord(n_bytes=len(completion), has_events=events is not None)
+            record = ChatRecord(n_bytes=len(completion), has_events=said is not None)
             expires = int(self._store.clock()) + self._days * DAY_SECONDS
-            _change(db, entry, record, n_more, expires)
+            _change(db, entry, record, len(completion) + len(events), expires)
 
         await self._store.run(change)
 
@@ -168,15 +173,20 @@ class Chats:
         StillComputed (409)."""
         whole = await self.whole(chat_id, owner)
         now, shown = self._store.clock(), _with(b"".join(whole), metadata)
+        name = f"{COMPLETION}-{token_hex(8)}"
+        await parts.write(self._store, chat_id, name, shown)
 
-        def change(db: sqlite3.Connection) -> None:
+        def change(db: sqlite3.Connection) -> ChatRecord:
+            """The record before."""
             entry = entries.find(db, "chat", chat_id, owner, now)
-            n_more = parts.put(db, chat_id, COMPLETION, shown)
-            record = structs.replace(_record(entry), n_bytes=len(shown))
+            before = _record(entry)
+            record = structs.replace(before, completion=name, n_bytes=len(shown))
             entries.describe(db, chat_id, metadata)
-            _change(db, entry, record, n_more, entry.expires)
+            _change(db, entry, record, len(shown) - before.n_bytes, entry.expires)
+            return before
 
-        await self._store.run(change)
+        before = await self._store.run(change)
+        await parts.forget(self._store, chat_id, before.completion)
         return shown
 
     async def delete(self, chat_id: str, owner: bytes) -> None:

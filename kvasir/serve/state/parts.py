@@ -7,6 +7,7 @@ Functions of a database work inside a transaction of their caller.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from typing import TypeVar
 
 from kvasir.serve.parts import Parts
@@ -55,13 +56,19 @@ def whole(db: sqlite3.Connection, entry_id: str, name: str) -> bytes:
 
 
 async def read(
-    store: Store, entry_id: str, name: str, find: Work[Value], span: slice = slice(None)
+    store: Store,
+    entry_id: str,
+    name: str | Callable[[Value], str],
+    find: Work[Value],
+    span: slice = slice(None),
 ) -> tuple[Value, Parts]:
-    """What ``find`` says, which is asked with the first piece, and the part's pieces, or those of
+    """What ``find`` says, which is asked with the first piece and may be what the part's name
+    follows from, and the part's pieces, or those of
     ``span``: none where it is not there. Raises what ``find`` raises."""
 
     def begin(db: sqlite3.Connection) -> tuple[Value, list[int], bytes | None]:
-        found, at = find(db), places(db, entry_id, name)[span]
+        found = find(db)
+        at = places(db, entry_id, name if isinstance(name, str) else name(found))[span]
         return found, at, piece(db, at[0]) if at else None
 
     while True:
@@ -74,3 +81,35 @@ async def read(
             whole.append(data)
         if len(whole) == len(at):
             return found, whole
+
+
+async def write(store: Store, entry_id: str, name: str, data: bytes) -> None:
+    """A part that nobody reads yet, a piece at a time; of an entry that goes meanwhile nothing."""
+    await forget(store, entry_id, name)
+    for i in range(0, len(data), PIECE_BYTES):
+        values = entry_id, name, data[i : i + PIECE_BYTES], entry_id
+        await store.run(lambda db, values=values: _add(db, values))  # type: ignore[misc]
+
+
+async def forget(store: Store, entry_id: str, name: str) -> None:
+    """A part that nobody reads any more."""
+    while await store.run(lambda db: _drop_first(db, entry_id, name)):
+        continue
+
+
+def _add(db: sqlite3.Connection, values: tuple[str, str, bytes, str]) -> None:
+    db.execute(
+        "INSERT INTO parts (entry, name, data) SELECT ?, ?, ? "
+        "WHERE EXISTS (SELECT 1 FROM entries WHERE id = ?)",
+        values,
+    )
+
+
+def _drop_first(db: sqlite3.Connection, entry_id: str, name: str) -> bool:
+    """Whether there was a piece."""
+    found = db.execute(
+        "DELETE FROM parts WHERE seq = "
+        "(SELECT seq FROM parts WHERE entry = ? AND name = ? ORDER BY seq LIMIT 1)",
+        (entry_id, name),
+    )
+    return found.rowcount > 0
