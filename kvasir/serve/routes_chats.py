@@ -126,7 +126,7 @@ async def _tell(service: Service, exchange: Exchange, first: int) -> None:
         raise Unavailable("the server does not go on with this chat yet: try again")
     kept.check(info)
     _, events = await chats.part(chat_id, owner, EVENTS)
-    log = await model.client.slices.run(read_log(b"".join(events)))
+    log = await model.client.slices.run(read_log(events))
     run = AnswerRun(kept.resolved, grammar, model, text.tokenizer, Nobody(), log=log)
     await exchange.send_stream(after(run.batches(), first - 1), grammar)
 

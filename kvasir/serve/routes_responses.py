@@ -101,7 +101,7 @@ async def _tell(service: Service, exchange: Exchange, first: int) -> None:
         model,
         text.tokenizer,
         exchange,
-        log=await model.client.slices.run(read_log(b"".join(events))),
+        log=await model.client.slices.run(read_log(events)),
     )
     await exchange.send_stream(after(run.batches(), first - 1), run.grammar)
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec import structs
 from msgspec.structs import force_setattr
@@ -16,7 +15,7 @@ from kvasir.core.request import EngineRequest
 from kvasir.core.tiles import Media
 from kvasir.grammar.thinking import Limited, ThinkingLimit, limit_in
 from kvasir.serve.client import Size
-from kvasir.serve.continued import RunLog, read_log, singles
+from kvasir.serve.continued import RunLog, log_pieces, read_log, singles
 from kvasir.serve.dialects.table import GENERATES
 from kvasir.serve.numbered import Numbered
 from kvasir.serve.resolved import Resolved
@@ -222,7 +221,7 @@ def test_reasoning_that_was_to_end_is_asked_to_end_again(text: TextModel, n_know
 def test_others_have_turns_while_what_is_known_is_told(text: TextModel) -> None:
     asked = resolved(text, stream=True, prompt="a", n=1, max_tokens=2000)
     every = [said(0, "x") for _ in range(2000)] + [said(0, "", "length")]
-    events = msgspec.msgpack.encode(every)
+    pieces = log_pieces(every)
     n_turns: list[int] = []
 
     async def count_turns() -> None:
@@ -240,8 +239,8 @@ def test_others_have_turns_while_what_is_known_is_told(text: TextModel) -> None:
             n_turns.append(0)
         counting.cancel()
 
-    log = at_once(read_log(events))
-    assert log == RunLog(every)
+    log = at_once(read_log(pieces))
+    assert log == RunLog(every) and len(pieces) > 2
     asyncio.run(skipped(log))
     assert n_turns[0] >= 2 * len(every) // READ_EVENTS
 

@@ -12,6 +12,8 @@ import msgspec
 import pytest
 
 from kvasir.core.messages import TokenEvent
+from kvasir.serve.continued import read_log
+from kvasir.serve.slices import at_once
 from kvasir.serve.state import entries, parts
 from kvasir.serve.state.chats import EVENTS, KEPT, Chats, StillComputed
 from kvasir.serve.state.entries import Gone, Page, Quota
@@ -76,7 +78,7 @@ def test_no_question_reads_more_than_a_piece(store: Store, monkeypatch: pytest.M
         _, kept = await chats.part("chat", OWNER, KEPT)
         assert b"".join(kept) == KEPT_BYTES
         _, events = await chats.part("chat", OWNER, EVENTS)
-        assert msgspec.msgpack.decode(b"".join(events), type=list[TokenEvent]) == SAID
+        assert at_once(read_log(events)).events == SAID
         found, _ = await chats.messages("chat", OWNER, Page(100))
         assert [message for _, message in found] == [LARGE, *reversed(MESSAGES)]
 
@@ -145,7 +147,7 @@ def test_a_part_that_is_put_again_meanwhile_is_read_again(store: Store) -> None:
 
         reading = asyncio.create_task(parts.read(store, "chat", "completion", asked))
         updating = asyncio.create_task(
-            store.run(lambda db: parts.put(db, "chat", "completion", b"new" * MIB))
+            store.run(lambda db: parts.put(db, "chat", "completion", parts.cut(b"new" * MIB)))
         )
         _, found = await reading
         assert await updating == 3 * MIB - len(COMPLETION)

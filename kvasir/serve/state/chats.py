@@ -12,6 +12,7 @@ from msgspec import structs
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
+from kvasir.serve.continued import log_pieces
 from kvasir.serve.parts import Parts
 from kvasir.serve.state import entries, parts
 from kvasir.serve.state.entries import Entry, Gone, Page
@@ -25,7 +26,7 @@ from kvasir.tokenizer.messages import ChatMessage
 MAX_OPEN = 1_000
 """Stored chats that have not ended, of all keys."""
 COMPLETION, KEPT, EVENTS = "completion", "kept", "events"
-"""Parts: JSON of the whole answer; ``Kept``; MessagePack of what the engine said."""
+"""Parts: JSON of the whole answer; ``Kept``; what the engine said, as ``log_pieces``."""
 
 
 class StillComputed(KvasirError):
@@ -88,7 +89,7 @@ class Chats:
             entries.add(db, entry, store.quota)
             entries.describe(db, chat_id, metadata)
             put_said(db, chat_id, said)
-            parts.put(db, chat_id, KEPT, kept)
+            parts.put(db, chat_id, KEPT, parts.cut(kept))
 
         check_open(self.live.values(), owner, MAX_OPEN, "stored chats are computed")
         await store.run(add)
@@ -153,8 +154,8 @@ class Chats:
         self, chat_id: str, completion: bytes, said: Sequence[TokenEvent] | None
     ) -> None:
         """``said``: all that the engine said, of one that can be told again."""
-        events = b"" if said is None else msgspec.msgpack.encode(said)
-        await parts.write(self._store, chat_id, COMPLETION, completion)
+        events = log_pieces(said or ())
+        await parts.write(self._store, chat_id, COMPLETION, parts.cut(completion))
         await parts.write(self._store, chat_id, EVENTS, events)
 
         def change(db: sqlite3.Connection) -> None:
@@ -164,7 +165,8 @@ class Chats:
             drop_progress(db, chat_id, 0)
             record = ChatRecord(n_bytes=len(completion), has_events=said is not None)
             expires = int(self._store.clock()) + self._days * DAY_SECONDS
-            _change(db, entry, record, len(completion) + len(events), expires)
+            n_more = len(completion) + sum(map(len, events))
+            _change(db, entry, record, n_more, expires)
 
         await self._store.run(change)
 
@@ -174,7 +176,7 @@ class Chats:
         whole = await self.whole(chat_id, owner)
         now, shown = self._store.clock(), _with(b"".join(whole), metadata)
         name = f"{COMPLETION}-{token_hex(8)}"
-        await parts.write(self._store, chat_id, name, shown)
+        await parts.write(self._store, chat_id, name, parts.cut(shown))
 
         def change(db: sqlite3.Connection) -> ChatRecord:
             """The record before."""

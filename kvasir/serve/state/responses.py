@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec import structs
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenEvent
+from kvasir.serve.continued import log_pieces
 from kvasir.serve.dialects.items import answered, shown_items
 from kvasir.serve.parts import Parts
 from kvasir.serve.resolved import Json
@@ -25,7 +26,8 @@ from kvasir.tokenizer.messages import ChatMessage
 MAX_OPEN = 1_000
 """Responses in the background that have not ended, of all keys."""
 RESPONSE, MESSAGES, ITEMS, KEPT, EVENTS = "response", "messages", "items", "kept", "events"
-"""Parts, after the fields of ``ResponseRecord``."""
+"""Parts, after the fields of ``ResponseRecord``; and what the engine said of one that is complete,
+as ``log_pieces``."""
 
 
 class Cancelled(KvasirError):
@@ -64,8 +66,6 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_done: bool = True
     kept: bytes | None = None
     """``Kept``, of one in the background."""
-    events: bytes | None = None
-    """MessagePack of what the engine said of it, once it is complete."""
 
     def shown(self) -> Json:
         found: Json = msgspec.json.decode(self.response)
@@ -104,7 +104,6 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
             MESSAGES: msgspec.json.encode(self.messages),
             ITEMS: msgspec.json.encode(self.items_before),
             KEPT: self.kept,
-            EVENTS: self.events,
         }
         return {name: data for name, data in found.items() if data is not None}
 
@@ -119,7 +118,6 @@ def record_in(head: ResponseHead, found: dict[str, bytes]) -> ResponseRecord:
         items_before=msgspec.json.decode(found[ITEMS], type=tuple[msgspec.Raw, ...]),
         is_done=head.is_done,
         kept=found.get(KEPT),
-        events=found.get(EVENTS),
     )
 
 
@@ -148,7 +146,7 @@ class Responses:
             entry = Entry(response_id, "response", owner, model, now, expires, size, value)
             entries.add(db, entry, store.quota)
             for name, data in found.items():
-                parts.put(db, response_id, name, data)
+                parts.put(db, response_id, name, parts.cut(data))
             if record.is_done:
                 self._tell(db, owner, record)
 
@@ -187,7 +185,7 @@ class Responses:
         when it was looked at."""
         head, first = await parts.read(self._store, response_id, RESPONSE, find)
         found = {RESPONSE: b"".join(first)}
-        for name in (MESSAGES, ITEMS, KEPT, EVENTS):
+        for name in (MESSAGES, ITEMS, KEPT):
             _, pieces = await parts.read(self._store, response_id, name, find)
             if pieces:
                 found[name] = b"".join(pieces)
@@ -216,9 +214,9 @@ class Responses:
     ) -> None:
         """``said``: all that the engine said, of one that can be told again. Whoever cancelled it
         meanwhile is not overruled."""
-        found = {RESPONSE: response}
+        found = {RESPONSE: parts.cut(response)}
         if said is not None:
-            found[EVENTS] = msgspec.msgpack.encode(said)
+            found[EVENTS] = log_pieces(said)
 
         def change(db: sqlite3.Connection) -> None:
             entry = entries.any_owner(db, response_id)
@@ -246,7 +244,7 @@ class Responses:
 
     async def _cancelled(self, response_id: str, owner: bytes, shown: Json) -> Json:
         """``shown``, or what it has ended with meanwhile."""
-        now, found = self._store.clock(), {RESPONSE: msgspec.json.encode(shown)}
+        now, found = self._store.clock(), {RESPONSE: parts.cut(msgspec.json.encode(shown))}
 
         def change(db: sqlite3.Connection) -> bool:
             entry = entries.find(db, "response", response_id, owner, now)
@@ -274,9 +272,11 @@ class Responses:
             if not self.stop(response_id):
                 del self.live[response_id]
 
-    def _end_with(self, db: sqlite3.Connection, entry: Entry, found: dict[str, bytes]) -> None:
+    def _end_with(
+        self, db: sqlite3.Connection, entry: Entry, found: Mapping[str, Sequence[bytes]]
+    ) -> None:
         """With these parts; its conversation is given what was said."""
-        n_more = sum(parts.put(db, entry.id, name, data) for name, data in found.items())
+        n_more = sum(parts.put(db, entry.id, name, some) for name, some in found.items())
         head = structs.replace(_head(entry), is_done=True)
         if head.conversation is not None:
             every = {name: parts.whole(db, entry.id, name) for name in (RESPONSE, MESSAGES, ITEMS)}

@@ -54,8 +54,8 @@ def said_of(messages: Sequence[ChatMessage]) -> GroupedMessages:
 
 
 def put_said(db: sqlite3.Connection, chat_id: str, said: GroupedMessages) -> None:
-    parts.put(db, chat_id, MESSAGES, said.data)
-    parts.put(db, chat_id, GROUPS, said.groups)
+    parts.put(db, chat_id, MESSAGES, parts.cut(said.data))
+    parts.put(db, chat_id, GROUPS, parts.cut(said.groups))
 
 
 async def read_said(
