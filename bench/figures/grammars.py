@@ -96,7 +96,7 @@ def jumps(what: str) -> Read:
 def least_valid(document: dict[str, Any]) -> float:
     """Share of Kvasir's finished answers whose calls are all valid, of the worst category."""
     (ours,) = (each for each in document["engines"] if each["name"].startswith("Kvasir"))
-    return min(each["valid_share"] for each in ours.values() if isinstance(each, dict))
+    return float(min(x["valid_share"] for x in ours.values() if isinstance(x, dict)))
 
 
 CALLS = (
