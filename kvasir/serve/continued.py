@@ -10,7 +10,7 @@ from math import inf
 import msgspec
 from msgspec import structs
 
-from kvasir.core.messages import TokenEvent
+from kvasir.core.messages import TokenEvent, TokenLogprob
 from kvasir.core.request import EngineRequest
 from kvasir.serve.choices import choices
 from kvasir.serve.generation import Generation, let_in
@@ -25,8 +25,10 @@ from kvasir.text.choice import Delta
 FAILED = ("error", "cancelled")
 """Ends that are no news of an answer: who continues it tries again."""
 
-PIECE_EVENTS = 512
-"""Looked through at a time: 150 KB where each has 20 log probabilities, 0.2 ms."""
+LOG_BYTES = 2**17
+"""Of events that are looked through at a time, about: a fraction of a millisecond."""
+EVENT_BYTES, TOP_BYTES = 32, 16
+"""Of an event, and of a log probability in it, about."""
 
 _events = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _event = msgspec.msgpack.Decoder(TokenEvent)
@@ -61,10 +63,22 @@ class RunLog:
         return self.events[self.n_kept :]
 
 
-def log_pieces(events: Sequence[TokenEvent]) -> list[bytes]:
+def log_pieces(events: Iterable[TokenEvent]) -> Iterator[bytes]:
     """MessagePack of some of ``events`` each, for ``read_log``."""
-    some = (events[i : i + PIECE_EVENTS] for i in range(0, len(events), PIECE_EVENTS))
-    return [msgspec.msgpack.encode(each) for each in some]
+    some: list[TokenEvent] = []
+    n_bytes = 0
+    for event in events:
+        some.append(event)
+        n_bytes += EVENT_BYTES + len(event.scores) + sum(map(_size, event.logprobs))
+        if n_bytes >= LOG_BYTES:
+            yield msgspec.msgpack.encode(some)
+            some, n_bytes = [], 0
+    if some:
+        yield msgspec.msgpack.encode(some)
+
+
+def _size(one: TokenLogprob) -> int:
+    return TOP_BYTES * (1 + len(one.top))
 
 
 def read_log(pieces: Iterable[bytes | bytearray]) -> Work[RunLog]:

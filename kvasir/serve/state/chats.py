@@ -154,9 +154,8 @@ class Chats:
         self, chat_id: str, completion: bytes, said: Sequence[TokenEvent] | None
     ) -> None:
         """``said``: all that the engine said, of one that can be told again."""
-        events = log_pieces(said or ())
-        await parts.write(self._store, chat_id, COMPLETION, parts.cut(completion))
-        await parts.write(self._store, chat_id, EVENTS, events)
+        n_more = await parts.write(self._store, chat_id, COMPLETION, parts.cut(completion))
+        n_more += await parts.write(self._store, chat_id, EVENTS, log_pieces(said or ()))
 
         def change(db: sqlite3.Connection) -> None:
             entry = entries.any_owner(db, chat_id)
@@ -165,7 +164,6 @@ class Chats:
             drop_progress(db, chat_id, 0)
             record = ChatRecord(n_bytes=len(completion), has_events=said is not None)
             expires = int(self._store.clock()) + self._days * DAY_SECONDS
-            n_more = len(completion) + sum(map(len, events))
             _change(db, entry, record, n_more, expires)
 
         await self._store.run(change)

@@ -88,12 +88,16 @@ async def read(
             return found, whole
 
 
-async def write(store: Store, entry_id: str, name: str, pieces: Iterable[bytes]) -> None:
-    """A part that nobody reads yet, a piece at a time; of an entry that goes meanwhile nothing."""
+async def write(store: Store, entry_id: str, name: str, pieces: Iterable[bytes]) -> int:
+    """A part that nobody reads yet, a piece at a time, of an entry that goes meanwhile nothing; its
+    bytes."""
     await forget(store, entry_id, name)
+    n_bytes = 0
     for piece in pieces:
         values = entry_id, name, piece, entry_id
         await store.run(lambda db, values=values: _add(db, values))  # type: ignore[misc]
+        n_bytes += len(piece)
+    return n_bytes
 
 
 async def forget(store: Store, entry_id: str, name: str) -> None:

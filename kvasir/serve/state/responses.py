@@ -216,7 +216,7 @@ class Responses:
         meanwhile is not overruled."""
         found = {RESPONSE: parts.cut(response)}
         if said is not None:
-            found[EVENTS] = log_pieces(said)
+            found[EVENTS] = list(log_pieces(said))
 
         def change(db: sqlite3.Connection) -> None:
             entry = entries.any_owner(db, response_id)
