@@ -197,3 +197,21 @@ def test_too_many_requests(server: StartServer) -> None:
             assert running.get("/health").status_code == 200
         wait_until(lambda: cancelled(running) == 2, AT_ONCE)
         assert sing(running, {"prompt": "x", "max_tokens": 2, "ignore_eos": True})[1] == "length"
+
+
+def test_who_asks_for_it_hears_of_silence_sooner(server: StartServer) -> None:
+    """Of one that is stored, too, and of llama-server's."""
+    talk = [{"role": "user", "content": "x"}]
+    every = {"stream": True, "seed": 1, "ignore_eos": True}
+    asked: dict[str, dict[str, Any]] = {
+        PATH: {"prompt": "x", "max_tokens": 2},
+        "/completion": {"prompt": "x", "n_predict": 2},
+        "/v1/chat/completions": {"messages": talk, "max_tokens": 2, "store": True},
+    }
+    with server(faults={"seconds": 1.5}) as running:
+        for path, body in asked.items():
+            for interval in (1, None):
+                more = {} if interval is None else {"sse_ping_interval": interval}
+                reply = running.post(path, {**every, **body, **more})
+                lines = reply.text.splitlines()
+                assert any(line.startswith(":") for line in lines) is (interval == 1), path
