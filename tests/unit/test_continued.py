@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,11 @@ from kvasir.serve.numbered import Numbered
 from kvasir.serve.resolved import Resolved
 from kvasir.serve.run import after
 from kvasir.serve.slices import at_once
+from kvasir.serve.state import entries
+from kvasir.serve.state.entries import Entry, Quota
+from kvasir.serve.state.kept import drop_progress
+from kvasir.serve.state.progress import SparseProgress
+from kvasir.serve.state.store import Store
 from kvasir.serve.streams import READ_EVENTS, EventStream
 from kvasir.serve.text import TextModel
 from tests.fake_run import Client, heard, resolved_of, run_of, said, toy_text
@@ -216,6 +222,32 @@ def test_reasoning_that_was_to_end_is_asked_to_end_again(text: TextModel, n_know
     asyncio.run(opened())
     first = 40 if known else 0
     assert client.ended == ([first] if known else [first, first + 1])
+
+
+def test_what_is_to_end_is_asked_for_by_the_next_server(tmp_path: Path) -> None:
+    """Until it is known where, of choices that go on; what was said before is on disk first."""
+    store = Store(tmp_path / "state", Quota(9, 9000))
+
+    async def ask() -> None:
+        progress = SparseProgress(store)
+        entry = Entry("chat", "chat", b"k", "m", 1, None, 2, b"{}")
+        await store.run(lambda db: entries.add(db, entry, store.quota))
+        log = RunLog([said(0, "a"), TokenEvent(1, closes_at=1), said(2, "x", "length")])
+        with progress.keeping(log, "chat"):
+            await progress.ask_end("chat", range(4))
+            assert log.ends == {0, 3}
+            await progress.ask_end("another", range(4))
+        found = await SparseProgress(store).load("chat")
+        assert (found.events, found.ends) == (log.events, {0, 3})
+        with progress.keeping(log, "chat"):
+            log.add(TokenEvent(0, closes_at=4))
+            await progress.flush()
+        assert (await SparseProgress(store).load("chat")).ends == {3}
+        await store.run(lambda db: drop_progress(db, "chat", 0))
+        assert await SparseProgress(store).load("chat") == RunLog()
+
+    asyncio.run(ask())
+    store.close()
 
 
 def test_others_have_turns_while_what_is_known_is_told(text: TextModel) -> None:
