@@ -83,8 +83,6 @@ _LAYER = {
     "output.dense": "ffn_down",
     "output.LayerNorm": "layer_output_norm",
     "attn.Wqkv": "attn_qkv",
-    "mixer.Wqkv": "attn_qkv",
-    "mixer.out_proj": "attn_output",
     "attn.out_proj": "attn_output",
     "mlp.fc11": "ffn_up",
     "mlp.fc12": "ffn_gate",
@@ -166,6 +164,8 @@ _NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POS
 _NORMS |= {"gemma-embedding": _GEMMA, "gemma4": _GEMMA}
 _NORMS |= {"qwen3next": _POST, "qwen35": _POST, "qwen35moe": _POST}
 _JINA = {
+    "mixer.Wqkv": "attn_qkv",
+    "mixer.out_proj": "attn_output",
     "post_attention_layernorm": "attn_output_norm",
     "post_mlp_layernorm": "layer_output_norm",
 }
