@@ -19,12 +19,12 @@
 namespace kvasir {
 
 // A record's kind is the index here; Python looks it up by name.
-using Op = std::variant<Embed, EmbedPositions, EmbedTypes, Norm, LayerNorm, Cast, Linear, RopeWrite,
-                        Attention, Add, Scale, GateRows, GatherRows, Route, GroupPairs, ExpertLinear, Combine,
-                        Sample, PoolRows, MulColumns, Weigh, WeighExperts, HeadNorm, RopeHeads, ShortConv,
-                        HeadLinear, LatentWrite, LatentAttention, LinearScan, SquaredRelu, MergeEmbeds,
-                         AddEmbeds, Angles, Between, Spread, EmbedIds, JoinColumns, RenameTokens, PlaceLogits,
-                         GatherColumns>;
+using Op =
+    std::variant<Embed, EmbedPositions, EmbedTypes, Norm, LayerNorm, Cast, Linear, RopeWrite, Attention, Add,
+                 Scale, GateRows, GatherRows, Route, GroupPairs, ExpertLinear, Combine, Sample, PoolRows,
+                 MulColumns, Weigh, WeighExperts, HeadNorm, RopeHeads, ShortConv, HeadLinear, LatentWrite,
+                 LatentAttention, LinearScan, SquaredRelu, MergeEmbeds, AddEmbeds, Angles, Between, Spread,
+                 EmbedIds, JoinColumns, RenameTokens, PlaceLogits, GatherColumns>;
 constexpr int32_t kOps = std::variant_size_v<Op>;
 
 const char* op_name(int32_t kind);
