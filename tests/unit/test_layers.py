@@ -36,6 +36,7 @@ LAYERS = {
     "exec": 4,
     "_native": 4,
     "engine": 5,
+    "evaluation": 6,
     "text": 6,
     "web": 6,
     "lang": 7,
