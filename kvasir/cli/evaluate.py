@@ -66,7 +66,7 @@ def evaluate(
     options = take(EngineOptions, values)
     interruptible()
     asked = Evaluation(options, text, reference, chunk_size, chunks, seed)
-    figures = evaluated(asked, progress(sys.stderr))
+    figures = evaluated(asked, progress(sys.stderr, "chunk"))
     show(figures_json(figures) if as_json else figures_text(figures), sys.stdout)
     faults = [fault for x in gates if (fault := x.fault(figures))]
     if faults:

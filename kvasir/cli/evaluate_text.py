@@ -10,14 +10,14 @@ import msgspec
 from kvasir.evaluation.figures import Figures, Interval
 
 
-def progress(stream: TextIO) -> Callable[[int, int], None]:
-    """Counts chunks on a terminal, and nowhere else."""
+def progress(stream: TextIO, what: str) -> Callable[[int, int], None]:
+    """Counts on a terminal, and nowhere else."""
     is_seen = stream.isatty()
 
     def told(done: int, n: int) -> None:
         if is_seen:
             end = "\n" if done == n else ""
-            print(f"\rchunk {done} of {n}", end=end, file=stream, flush=True)
+            print(f"\r{what} {done} of {n}", end=end, file=stream, flush=True)
 
     return told
 

@@ -100,6 +100,12 @@ def _evaluate() -> click.Command:
     return evaluate
 
 
+def _quantize() -> click.Command:
+    from kvasir.cli.quantize import quantize
+
+    return quantize
+
+
 def _why() -> click.Command:
     from kvasir.cli.why import why
 
@@ -123,6 +129,7 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "run": (_run, "Answer one prompt on standard output."),
     "bench": (_bench, "Measure latency, throughput and the machine's ceilings."),
     "profile": (_profile, "What bounds a model here: memory, arithmetic, or neither."),
+    "quantize": (_quantize, "Make a smaller model of a model."),
     "evaluate": (_evaluate, "Perplexity of a model, and its divergence from another."),
     "pull": (_library("pull"), "Fetch a model from the Hugging Face hub."),
     "list": (_library("list_command"), "Show the models of this machine."),

@@ -30,6 +30,7 @@ LAYERS = {
     "toolcalls": 2,
     "vision": 2,
     "kv": 3,
+    "quantize": 3,
     "sched": 3,
     "timing": 3,
     "speculate": 3,
