@@ -52,8 +52,10 @@ def choose(model: LoadedModel, with_head: bool) -> Selection:
             "what was rounded adds both errors: take the model's F32, F16 or BF16 weights",
             code="unsupported_format",
         )
-    wanted = _wanted(build_program(model.config), with_head)
-    if with_head and not any(name.split(".")[-2] in (_HEAD, "output") for name in wanted):
+    program = build_program(model.config)
+    wanted = _wanted(program, with_head)
+    heads = {x for kind, weight in _uses(program) if kind == _HEAD for x in weight.sources}
+    if with_head and not heads & wanted:
         raise ConfigError(
             f"--lm-head: {source.name} has no head of its own to quantize, its embeddings are both"
         )

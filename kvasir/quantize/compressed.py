@@ -14,12 +14,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.formats.modules import E4M3_VALUES
 from kvasir.quantize.target import MadeTensor, Matrix, finite_scales
 
 _F8_MAX = np.float32(448)
-_F8_CODES = 127
-"""Numbers of e4m3 from 0 on; the code behind them stands for NaN."""
+_F8_LEAST = np.float32(2.0**-6)
+"""The least number of e4m3 that has all bits."""
 
 Scheme = dict[str, object]
 
@@ -145,13 +144,15 @@ def _scaled_rows(tensor: str, shape: tuple[int, ...], dtype: str) -> tuple[MadeT
 
 
 def e4m3_codes(x: Matrix) -> NDArray[np.uint8]:
-    """The nearest number of e4m3, ties to even; beyond 448 the largest."""
+    """The nearest number of e4m3, ties to even; beyond 448 the largest. Its exponent and 3 bits lie
+    as f32 has them, but below 2^-6, where steps stay 2^-9."""
     size = np.minimum(np.abs(x), _F8_MAX)
-    exponent = np.maximum(np.frexp(size)[1], -5)  # below 2^-6 steps stay those of 2^-6
-    rounded = np.ldexp(np.rint(np.ldexp(size, 4 - exponent)), exponent - 4)
-    codes = np.searchsorted(E4M3_VALUES[:_F8_CODES], np.minimum(rounded, _F8_MAX))
-    signs = np.where(np.signbit(x) & (codes > 0), 128, 0)
-    return np.asarray(codes | signs, np.uint8)
+    bits = size.view(np.uint32)
+    codes = (bits + np.uint32(0x7FFFF) + (bits >> 20 & np.uint32(1))) >> np.uint32(20)
+    codes -= np.uint32((127 - 7) << 3)
+    small = np.rint(size * np.float32(512)).astype(np.uint32)
+    codes = np.where(size < _F8_LEAST, small, codes).astype(np.uint8)
+    return np.asarray(codes | (np.signbit(x) & (codes > 0)).astype(np.uint8) << np.uint8(7))
 
 
 def _bf16(scales: Matrix) -> NDArray[np.uint32]:

@@ -14,8 +14,8 @@ from kvasir.formats.decode import decode
 from kvasir.formats.types import FORMATS, TensorInfo
 from kvasir.quantize.target import MadeTensor, Matrix, RowMethod
 
-_RUN = 1 << 21
-"""Elements of a run of rows: with all that is made of them some 50 MB."""
+_RUN = 1 << 20
+"""Elements of a run of rows: with all that is made of them some 30 MB."""
 _ALIGNED = 32
 """Rows of a run: zeros of so many fill words."""
 Told = Callable[[int, int], None]

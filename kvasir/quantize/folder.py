@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,10 @@ from kvasir.weights.source import ModelSource
 
 _BESIDE = (".json", ".txt", ".jinja", ".model", ".tiktoken")
 """Ends of names of files beside the weights that are copied: tokenizers, templates, settings."""
+_STEP = re.compile(r"[0-9]+_[A-Za-z]+")
+"""Folders of sentence-transformers: what is done with the rows of the model, 1_Pooling and on."""
+_CODE = ("*.py", "*.bin", "*.pt")
+"""What runs when it is loaded is not handed on."""
 _OWN = ("config.json", INDEX_NAME)
 
 
@@ -43,6 +48,8 @@ def write_folder(
     for path in sorted(source.path.iterdir()):
         if path.is_file() and path.suffix in _BESIDE and path.name not in _OWN:
             shutil.copyfile(path, folder / path.name)
+        elif path.is_dir() and _STEP.fullmatch(path.name):
+            shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns(*_CODE))
 
 
 def _write_weights(

@@ -142,7 +142,7 @@ def _write(
 
 def _keep(made: Path) -> None:
     """On the disk before it has its name, so that no power cut leaves half of it."""
-    for path in [made] if made.is_file() else made.iterdir():
+    for path in [made] if made.is_file() else filter(Path.is_file, made.rglob("*")):
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
 

@@ -11,11 +11,13 @@ import pytest
 from kvasir.quantize.methods import method_named
 from kvasir.quantize.quantize import quantize
 from tests import tiny
-from tests.oracle.test_quantized import assert_equal, decompressed
+from tests.loading import load, reference_logits
+from tests.oracle.cases import PROMPTS
+from tests.oracle.test_quantized import BOUND, assert_equal, decompressed
 from tests.quantized_kinds import llama
 
 pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
-pytest.importorskip("torch", reason="the oracle needs PyTorch: make test-oracle")
+torch = pytest.importorskip("torch", reason="the oracle needs PyTorch: make test-oracle")
 METHODS = {
     "rtn": ("rtn", 4, 128, True),
     "rtn-zeros": ("rtn", 4, 32, False),
@@ -38,6 +40,21 @@ def test_folders_as_compressed_tensors_reads_them(name: str, tmp_path: Path) -> 
     assert len(modules) == 21
     for module in modules:
         assert_equal(tmp_path / "made", module, decompressed(tensors, module, config))
+
+
+@pytest.mark.parametrize("name", ["rtn", "rtn-8"])
+def test_transformers_loads_folders(name: str, tmp_path: Path) -> None:
+    """Of the others it rounds activations, too, and 5.24 makes no room for packed zeros."""
+    pytest.importorskip("compressed_tensors")
+    from transformers import AutoModelForCausalLM
+
+    origin = tiny.write_hf(llama(), tmp_path / "origin")
+    quantize(str(origin), method_named(*METHODS[name]), tmp_path / "made")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "made", dtype=torch.float32)
+    with torch.no_grad():
+        expected = model(torch.tensor([PROMPTS[0]])).logits[0].numpy()
+    found = reference_logits(load(tmp_path / "made"), tuple(PROMPTS[0]))
+    assert np.abs(found - expected).max() <= BOUND * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("format", ["Q8_0", "Q4_0", "Q4_1"])

@@ -130,14 +130,20 @@ def test_gguf_files_are_those_of_a_converter(format: str, tmp_path: Path) -> Non
     assert np.isfinite(reference_logits(load(made), PROMPT)).all()
 
 
-def test_a_file_is_the_same_every_time(tmp_path: Path) -> None:
-    origin = str(tiny.write_hf(llama(), tmp_path / "origin", "BF16"))
+def test_a_folder_is_the_same_every_time_and_whole(tmp_path: Path) -> None:
+    origin = tiny.write_hf(llama(), tmp_path / "origin", "BF16")
+    for folder in ("1_Pooling", "onnx"):
+        (origin / folder).mkdir()
+        (origin / folder / "config.json").write_text("{}")
     how = method_named("rtn", 4, 32, True)
     for name in ("one", "other"):
-        quantize(origin, how, tmp_path / name)
+        quantize(str(origin), how, tmp_path / name)
     one, other = ((tmp_path / x / "model.safetensors").read_bytes() for x in ("one", "other"))
     assert one == other and b"quantize.source_hash" in one
-    assert (tmp_path / "one/tokenizer.json").exists()
+    there = {str(x.relative_to(tmp_path / "one")) for x in (tmp_path / "one").rglob("*.json")}
+    assert there == {
+        *("config.json", "tokenizer.json", "tokenizer_config.json", "1_Pooling/config.json")
+    }
 
 
 @pytest.mark.parametrize(
