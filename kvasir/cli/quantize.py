@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -50,6 +51,7 @@ def quantize(
             f"{len(made.narrow)} matrices stayed as they were, their rows are no multiple of 32: "
             f"{names}"
         )
-    compare = f"kvasir evaluate {made.path} --reference {model} --text self"
+    paths = quote(made.path), quote(model)
+    compare = "kvasir evaluate {} --reference {} --text self".format(*paths)
     lines.append(f"how far it is from its origin: {compare}")
     show("\n".join(lines) + "\n", sys.stdout)

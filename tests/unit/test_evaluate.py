@@ -7,13 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from kvasir.cli.main import run_command
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
+from kvasir.core.groups import KVGroup
+from kvasir.engine.build import build_engine
 from kvasir.evaluation.evaluate import Evaluation, evaluate
 from kvasir.evaluation.figures import t_quantile
 from kvasir.evaluation.gates import parse_gate
+from kvasir.evaluation.reader import ChunkReader
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.weights.source import open_model
@@ -106,6 +110,22 @@ def _second_half(model: Loaded, chunk: list[int]) -> np.ndarray:
     executor = CpuExecutor(model.program, model.binding, sizes, CpuSettings(2, BEST))
     plan = whole_prompt(tuple(chunk), len(chunk) // 2, n_groups=len(sizes.groups))
     return plan_logits(executor, plan)
+
+
+def test_windows_with_few_blocks_take_shorter_steps(models: dict[str, Path]) -> None:
+    """Three blocks of 16 tokens for a window of 8: the same logits, from blocks used again."""
+    path = str(models["windows"])
+    options = EngineOptions(
+        model=path, max_model_len=128, max_num_seqs=1, max_num_batched_tokens=128, threads=2
+    )
+    reader = ChunkReader(build_engine(options))
+    expected = reader.read(tokens := [(17 * i * i + 5 * i) % 320 for i in range(128)], 0, 128, 64)
+    expected = expected.copy()
+    (window,) = reader._sizes.windows
+    few = (KVGroup(3, window.window),)
+    reader._sizes = structs.replace(reader._sizes, windows=few)
+    assert reader._reach(0) == 48 and window.n_blocks > 3
+    assert np.array_equal(reader.read(tokens, 0, 128, 64), expected)
 
 
 def test_a_model_beside_itself_and_its_own_texts(models: dict[str, Path]) -> None:
