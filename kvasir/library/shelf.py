@@ -136,7 +136,7 @@ class Shelf:
         return freed
 
     def _path(self, name: str) -> Path:
-        return self._names / (quote(name, safe="") + SUFFIX)
+        return self._names / (quote(name, safe="", errors="surrogateescape") + SUFFIX)
 
 
 def stored_path(name: str) -> Path | None:
