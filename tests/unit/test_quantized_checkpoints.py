@@ -232,6 +232,19 @@ def test_inputs_in_another_order(model: Callable[[], TinyModel], tmp_path: Path)
         assert np.array_equal(native_logits(packed, PROMPT, level, threads=2), found), level
 
 
+@pytest.mark.parametrize("other", ["v_proj", "up_proj"])
+def test_inputs_in_several_orders_are_refused_by_name(other: str, tmp_path: Path) -> None:
+    """Of matrices that are computed as one."""
+    kind, plain = in_another_order(gptq(4, 32, sym=True)), gptq(4, 32, sym=True)
+
+    def store(module: str, w: np.ndarray) -> Any:
+        return (plain if module.endswith(other) else kind).store(module, w)
+
+    write_quantized(llama(), tmp_path, replace(kind, store=store))
+    with pytest.raises(ModelError, match=rf"{other}\.weight' take their inputs in different"):
+        load(tmp_path)
+
+
 def test_groups_of_other_sizes_are_refused(tmp_path: Path) -> None:
     write_quantized(llama(), tmp_path, in_another_order(gptq(4, 32, sym=True), sizes=40))
     with pytest.raises(ModelError, match="does not name 32 inputs for each group"):
