@@ -119,6 +119,29 @@ def test_a_config_may_lie_beside(tmp_path: Path) -> None:
     assert open_model(tmp_path).quantization == "GPTQ, 4 bits, groups of 32"
 
 
+@pytest.mark.parametrize("name", ["compression_config", "text_config"])
+def test_a_config_may_have_another_name(name: str, tmp_path: Path) -> None:
+    """The first files of compressed-tensors, and models that keep it with their text's."""
+    write_quantized(llama(), tmp_path, KINDS["pack-4"])
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    said = config.pop("quantization_config")
+    config[name] = said if name == "compression_config" else {"quantization_config": said}
+    path.write_text(json.dumps(config))
+    assert open_model(tmp_path).quantization == "compressed-tensors, int4 by group of 32"
+
+
+def test_a_cache_alone_may_be_quantized(tmp_path: Path) -> None:
+    """Then weights are as they are, and the cache is what is asked for."""
+    tiny.write_hf(llama(), tmp_path)
+    path = tmp_path / "config.json"
+    said = {"quant_method": "compressed-tensors", "config_groups": {}, "ignore": []}
+    said |= {"kv_cache_scheme": {"num_bits": 8, "type": "float"}, "format": "dense"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": said}))
+    assert open_model(tmp_path).quantization == "compressed-tensors, of the KV cache alone"
+    assert load(tmp_path).program.weights
+
+
 def changed(folder: Path, **fields: object) -> None:
     """Sets fields of the quantization config; None removes one."""
     path = folder / "config.json"
