@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -244,6 +244,21 @@ def test_of_several_drafters_the_best_is_taken() -> None:
     for _ in range(60):
         made.drew(Asked(2), model, 0)
     assert made.best(Asked(3), [model, weak]) is weak
+
+
+def test_who_has_to_be_asked_first_is_asked_where_that_pays() -> None:
+    """Another that has something in each step, all of it wrong, leaves it a turn."""
+    for pass_seconds, pays in ((5e-4, True), (1.0, False)):
+        made, request = drafting(pass_seconds), Asked(0)
+        model, other = Draft(n_asked=K, evidence=4), Draft((1, 2), evidence=4, drafter=1)
+        assert made.best(request, [replace(model, n_asked=0), other]) is other, "it cannot be asked"
+        for _ in range(9):
+            made.drew(request, other, 0)
+        assert made.best(request, [model, other]) is model
+        assert (made.asked([ask()], 0, 0.0)[0] > 0) == pays
+        assert (made.best(request, [model, other]) is model) == pays
+        made.ended(request)
+        assert made.best(request, [model, Draft()]) is model
 
 
 class _Says(Proposer):
