@@ -138,7 +138,8 @@ class Following:
         entries.seen = request.vouched.node
         n_full, n_more = divmod(entries.n, self._size)
         n_whole = self._n_whole(request, entries.n)
-        if n_whole < n_full * self._size or (n_more and request.table.at(n_full)[0] != entries.last):
+        is_other = n_more > 0 and request.table.at(n_full)[0] != entries.last
+        if is_other or n_whole < n_full * self._size:
             entries.n, entries.n_ahead = n_whole, 0
         entries.n_ahead = min(entries.n_ahead, -entries.n % self._size)
 
