@@ -168,6 +168,31 @@ def test_an_equal_block_of_another_lacks_what_was_taken_in_before(n_taken: int) 
     assert row.start == 16
 
 
+class Other(Switched):
+    """Another drafter's tokens, where it says so."""
+
+    others: tuple[int, ...] = ()
+
+    def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
+        if not self.others:
+            return super().propose(requests, k)
+        return [Draft(self.others, n_asked=3) for _ in requests]
+
+
+def test_what_it_drafted_itself_is_no_other_draft() -> None:
+    """Its entries of own drafts stand where the other's are to be."""
+    driven = Driven()
+    driven.proposer = driven.made._drafts._proposer = Other()
+    driven.add()
+    for _ in range(3):
+        plan, _ = driven.step()
+    driven.proposer.others = (70, 71)
+    plan, (row,) = driven.step()
+    start = plan.rows[0].start
+    assert plan.rows[0].tokens[1:] == (70, 71)
+    assert (row.start, row.tokens[-2:]) == (start + 1, (70, 71))
+
+
 @pytest.mark.parametrize("how", ["copied", "loaded", "written"])
 def test_what_becomes_of_a_block_is_known(how: str) -> None:
     """One where something else is put lacks its draft entries."""
