@@ -87,7 +87,10 @@ class Drafts:
         drafts: Sequence[Draft]
         if isinstance(proposer, SeveralDrafters):
             each = proposer.propose_each(able, self._max_tokens)
-            drafts = [self._controller.best(x, own) for x, own in zip(able, each, strict=True)]
+            drafts = [
+                self._controller.best(x, [replace(y, n_asked=self._most_asked(x, y)) for y in own])
+                for x, own in zip(able, each, strict=True)
+            ]
         else:
             drafts = proposer.propose(able, self._max_tokens)
         if all([x.params.max_drafts < 0 for x in able]):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kvasir.core.plan import Copy, Row, Transfer
+from kvasir.kv.radix import Node
 from kvasir.sched.request import Request
 from kvasir.sched.rows import draft_row
 from kvasir.speculate.base import Draft
@@ -25,8 +26,10 @@ class _DraftEntries:
     """Of its first tokens, which are certain."""
     n_ahead: int = 0
     """Of those that were drafted to follow; the first is what the target drew."""
-    n_seen: int = 0
-    """Full blocks of the request when these were looked at."""
+    last: int = -1
+    """Block of the last of these, where that is not complete; -1: nobody looked."""
+    seen: Node | None = None
+    """What the cache knew of the request's blocks when these were looked at."""
 
 
 class Following:
@@ -97,6 +100,7 @@ class Following:
         """How far a row of drafts got is known; it asked for ``n_asked`` more."""
         entries = self._entries.get(request)
         if entries is not None and entries.n_preempted == request.n_preempted:
+            self._look(request, entries)
             n = min(entries.n + entries.n_ahead, request.n_computed)
             self._note(request, n, n_asked if n == request.n_computed else 0)
 
@@ -118,17 +122,26 @@ class Following:
         n_computed, entries = request.n_computed, self._entries.get(request)
         if entries is None or entries.n_preempted != request.n_preempted:
             entries = self._entries[request] = _DraftEntries(request.n_preempted)
-            entries.n = self._n_whole(request, n_computed)
-        if entries.n_seen != n_computed // self._size:
-            # the cache may have put an equal block of another request in the place of one
-            entries.n_seen = n_computed // self._size
-            n_whole = self._n_whole(request, entries.n)
-            entries.n = n_whole if n_whole + self._size <= entries.n else entries.n
+            entries.n, entries.seen = self._n_whole(request, n_computed), request.vouched.node
+        self._look(request, entries)
         if entries.n == n_computed:
             return n_computed + entries.n_ahead
         n = min(n_computed, entries.n + min(1, entries.n_ahead))
         self._note(request, n, 0)
         return n
+
+    def _look(self, request: Request, entries: _DraftEntries) -> None:
+        """When the cache learned of blocks it may have put an equal one of another request in the
+        place of one, which has what that took in. What is ahead in others is taken in again."""
+        if entries.seen is request.vouched.node:
+            return
+        entries.seen = request.vouched.node
+        n_full, n_more = divmod(entries.n, self._size)
+        n_whole = self._n_whole(request, entries.n)
+        is_other = n_more > 0 and request.table.at(n_full)[0] != entries.last
+        if is_other or n_whole < n_full * self._size:
+            entries.n, entries.n_ahead = n_whole, 0
+        entries.n_ahead = min(entries.n_ahead, -entries.n % self._size)
 
     def _n_whole(self, request: Request, n_tokens: int) -> int:
         """Of the first ``n_tokens`` those in full blocks of which it has every entry."""
@@ -141,3 +154,5 @@ class Following:
         for i in range(entries.n // self._size, n // self._size):
             self._whole.add(request.table.at(i)[0])
         entries.n, entries.n_ahead = n, n_ahead
+        has_last = n < request.table.n_tokens
+        entries.last = request.table.at(n // self._size)[0] if has_last else -1

@@ -76,8 +76,12 @@ class HeadGaps:
         if any([row.n_drafts for row in rows]):
             self._n_idle = 0
             return True
-        pairs = zip(owners, rows, strict=True)
-        if any([len(row.tokens) > 1 and not is_draft(row) for _, row in pairs]):
+        if any([_reads(x, row) for x, row in zip(owners, rows, strict=True)]):
             return True
         self._n_idle += 1
         return self._n_idle <= IDLE_STEPS
+
+
+def _reads(request: Request, row: Row) -> bool:
+    """A prompt, of which the cache may have left one token, or what was given up before."""
+    return row.start < request.n_prompt or (len(row.tokens) > 1 and not is_draft(row))

@@ -84,12 +84,15 @@ class Controller:
         self._survival = Survival()
         self._curve = Curve()
         self._passes = PassCosts(draft_share)
+        self._refused: set[int] = set()
+        """Ids of requests for which it did not pay to ask, the last time."""
         self._n_asked_in_a_row = 0
         self._probe_after = PROBES[0]
 
     def best(self, known: Known, drafts: Sequence[Draft]) -> Draft:
         """Of what several drafters propose for a request the draft that brings most tokens, as far
-        as that can be foretold; the first of equal ones."""
+        as that can be foretold; the first of equal ones. One that has to be asked first counts as
+        what it will bring, where that paid: else any other's would keep it from ever beginning."""
         return max(drafts, key=lambda draft: self._gain(known, draft))
 
     def chosen(
@@ -132,6 +135,7 @@ class Controller:
         if n_others or 0 in counts:
             counts = [n if gain >= 1 else 0 for n, gain in zip(counts, gains, strict=True)]
         for ask, n in zip(asks, counts, strict=True):
+            (self._refused.discard if n else self._refused.add)(ask.known.id)
             if ask.n_most and ask.evidence and not n:
                 self._survival.passed(ask.known.id, ask.evidence, ask.drafter)
         counts = [n if ask.evidence else ask.n_most for ask, n in zip(asks, counts, strict=True)]
@@ -153,6 +157,7 @@ class Controller:
             self._survival.drew(known.id, draft.evidence, n, n_drawn, draft.drafter)
 
     def ended(self, known: Known) -> None:
+        self._refused.discard(known.id)
         self._survival.ended(known.id)
 
     def decoded(self, n_tokens: int, seconds: float) -> None:
@@ -164,11 +169,14 @@ class Controller:
         return self._curve.seconds(n_tokens) / self._curve.seconds(n_tokens - n_drafted)
 
     def _gain(self, known: Known, draft: Draft) -> float:
-        """Tokens that are drawn of a draft."""
+        """Tokens that are drawn of a draft, or of what is asked for."""
+        n = len(draft.tokens)
+        if not n and known.id not in self._refused:
+            n = draft.n_asked
         if not draft.evidence:
-            return float(len(draft.tokens))
+            return float(n)
         each = self._survival.of(known.id, draft.evidence, draft.drafter)
-        return sum([each ** (j + 1) for j in range(len(draft.tokens))])
+        return sum([each ** (j + 1) for j in range(n)])
 
     def _slots(self, requests: Sequence[Known], drafts: Sequence[Draft]) -> list[_Slot]:
         """All that are drafted with evidence, the likeliest first; of a chain in its order."""

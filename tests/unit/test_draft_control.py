@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
+from kvasir.core.plan import Row, StepPlan
 from kvasir.core.request import Context
+from kvasir.sched.drafts import draft_passes
 from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.controller import HORIZON, Ask, Controller
 from kvasir.speculate.curve import KNOTS, Curve
-from kvasir.speculate.passes import PassCosts
+from kvasir.speculate.passes import Chains, PassCosts
 from kvasir.speculate.several import DrafterPart, SeveralDrafters
 from kvasir.speculate.survival import PRIOR, Survival
 
@@ -246,6 +248,21 @@ def test_of_several_drafters_the_best_is_taken() -> None:
     assert made.best(Asked(3), [model, weak]) is weak
 
 
+def test_who_has_to_be_asked_first_is_asked_where_that_pays() -> None:
+    """Another that has something in each step, all of it wrong, leaves it a turn."""
+    for pass_seconds, pays in ((5e-4, True), (1.0, False)):
+        made, request = drafting(pass_seconds), Asked(0)
+        model, other = Draft(n_asked=K, evidence=4), Draft((1, 2), evidence=4, drafter=1)
+        assert made.best(request, [replace(model, n_asked=0), other]) is other, "it cannot be asked"
+        for _ in range(9):
+            made.drew(request, other, 0)
+        assert made.best(request, [model, other]) is model
+        assert (made.asked([ask()], 0, 0.0)[0] > 0) == pays
+        assert (made.best(request, [model, other]) is model) == pays
+        made.ended(request)
+        assert made.best(request, [model, Draft()]) is model
+
+
 class _Says(Proposer):
     def __init__(self, *tokens: int) -> None:
         self.tokens, self.n_ended = tokens, 0
@@ -265,3 +282,25 @@ def test_each_of_several_has_its_own_maximum() -> None:
     assert [len(x.tokens) for x in both.propose([Asked(1)], 3)] == [3]
     both.ended(Asked(1))
     assert first.n_ended == second.n_ended == 1
+
+
+def test_of_several_each_draft_says_what_the_prediction_has_of_it() -> None:
+    class Predicted(_Says):
+        def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
+            return [Draft(self.tokens, evidence=4, n_predicted=2) for _ in requests]
+
+    both = SeveralDrafters(DrafterPart(_Says(1), 4), DrafterPart(Predicted(1, 2, 3), 4))
+    (found,) = both.propose_each([Asked(0)], 4)
+    assert [(x.drafter, x.n_predicted) for x in found] == [(0, 0), (1, 2)]
+
+
+@pytest.mark.parametrize(("is_head", "passes"), [(False, [4, 2, 2, 1]), (True, [4, 2, 1])])
+def test_a_head_drafts_the_first_where_it_reads(is_head: bool, passes: list[int]) -> None:
+    rows = (Row(0, 5, (1,), n_drafts=3), Row(1, 5, (1,), n_drafts=2), Row(2, 0, (1, 2)))
+    assert draft_passes(StepPlan(0, rows), is_head=is_head) == passes
+    costs = PassCosts(0.1)
+    for n in passes:
+        costs.observe([n], 1.0)
+    chains = Chains(costs, 1.0, 2, is_head=is_head)
+    chains.add(0)
+    assert (chains.seconds == 0) == is_head

@@ -151,6 +151,48 @@ def test_another_finds_nothing_where_nothing_was_taken_in() -> None:
     assert row.start == 0
 
 
+@pytest.mark.parametrize("n_taken", [1, 2])
+def test_an_equal_block_of_another_lacks_what_was_taken_in_before(n_taken: int) -> None:
+    """In the second of three chunks of a prompt, or the third."""
+    driven = Driven(max_num_batched_tokens=17)
+    driven.add()
+    while not driven.step()[1]:
+        pass
+    for _ in range(n_taken - 1):
+        driven.step()
+    (request,) = driven.made._queues.running
+    (other,) = driven.made._kv.cache.pools[0].allocate(1)
+    request.table.replace(0, 1, other)
+    request.vouched.node = None
+    _, (row,) = driven.step()
+    assert row.start == 16
+
+
+class Other(Switched):
+    """Another drafter's tokens, where it says so."""
+
+    others: tuple[int, ...] = ()
+
+    def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
+        if not self.others:
+            return super().propose(requests, k)
+        return [Draft(self.others, n_asked=3) for _ in requests]
+
+
+def test_what_it_drafted_itself_is_no_other_draft() -> None:
+    """Its entries of own drafts stand where the other's are to be."""
+    driven = Driven()
+    driven.proposer = driven.made._drafts._proposer = Other()
+    driven.add()
+    for _ in range(3):
+        plan, _ = driven.step()
+    driven.proposer.others = (70, 71)
+    plan, (row,) = driven.step()
+    start = plan.rows[0].start
+    assert plan.rows[0].tokens[1:] == (70, 71)
+    assert (row.start, row.tokens[-2:]) == (start + 1, (70, 71))
+
+
 @pytest.mark.parametrize("how", ["copied", "loaded", "written"])
 def test_what_becomes_of_a_block_is_known(how: str) -> None:
     """One where something else is put lacks its draft entries."""

@@ -26,7 +26,8 @@ class _Table:
 class Asking:
     """Of a request what is looked at."""
 
-    def __init__(self, *blocks: int, n_computed: int = 0) -> None:
+    def __init__(self, *blocks: int, n_computed: int = 0, n_prompt: int = 0) -> None:
+        self.n_prompt = n_prompt
         self.table, self.n_computed, self.n_preempted, self.slot = (
             _Table([*blocks]),
             n_computed,
@@ -72,6 +73,16 @@ def test_it_rests_when_nothing_was_asked_for_a_while() -> None:
     fresh: Any = Asking(5, 6)
     assert gaps.take([fresh], [fresh.row(5)], (), ()) is None, "a new prompt"
     assert gaps.has_all(fresh) and not gaps.has_all(one)
+
+
+def test_a_prompt_of_which_one_token_is_left_is_read() -> None:
+    """Behind a hit of the cache, say: who missed that one would be drafted for no more."""
+    gaps = made(rests=True)
+    one: Any = Asking(0, 1, n_computed=6, n_prompt=7)
+    assert gaps.take([one], [one.row()], (), ()) is None
+    assert gaps.has_all(one)
+    assert gaps.take([one], [one.row()], (), ()) == (), "its first output is no prompt"
+    assert not gaps.has_all(one)
 
 
 def test_what_runs_anew_has_all_again() -> None:

@@ -129,6 +129,8 @@ def test_choices_of_a_request_share_what_it_predicts() -> None:
         lookup.ended(choice)
         lookup.ended(choice)
         assert lookup.n_tokens == (len(tokens) if n < 3 else 0) + 4 * (3 - n)
+    lookup.propose(choices[:1], 2)
+    assert lookup.n_tokens == len(tokens) + 4, "the index of all was gone"
 
 
 def test_a_long_prompt_is_read_in_several_steps() -> None:
