@@ -16,7 +16,7 @@ import msgspec
 
 from kvasir.core.errors import KvasirError, ModelError, RequestError
 from kvasir.library.create import merged
-from kvasir.library.modelfile import known_parameters
+from kvasir.library.modelfile import ROLES, read_parameters
 from kvasir.library.names import hub_name, own_name
 from kvasir.library.shelf import Shelf
 from kvasir.library.stored import Defaults, StoredModel
@@ -124,22 +124,12 @@ def _made(request: OllamaCreate) -> StoredModel:
     if not request.base:
         raise RequestError("from is missing: name a model of the library", param="from")
     base: StoredModel = _quietly(Shelf().known, request.base)
-    known = known_parameters()
-    unknown = [key for key in request.parameters if key not in known]
-    if unknown:
-        raise RequestError(
-            f"parameters: {unknown[0][:64]!r} is not known: use {', '.join(known)}",
-            param="parameters",
-        )
-    said = {known[key].name: value for key, value in request.parameters.items()}
-    length = said.pop("max_model_len", None)
+    said, length = _quietly(read_parameters, request.parameters)
+    messages = tuple((x.get("role", "user"), x.get("content", "")) for x in request.messages)
+    if any(role not in ROLES for role, _ in messages):
+        raise RequestError(f"messages: a role is one of {', '.join(ROLES)}", param="messages")
     texts = request.license
-    over = Defaults(
-        said,
-        request.system,
-        tuple((x.get("role", "user"), x.get("content", "")) for x in request.messages),
-        length,
-    )
+    over = Defaults(said, request.system, messages, length)
     return msgspec.structs.replace(
         base,
         name=name,
@@ -148,7 +138,7 @@ def _made(request: OllamaCreate) -> StoredModel:
     )
 
 
-def _quietly(call: Any, *arguments: str) -> Any:
+def _quietly(call: Any, *arguments: Any) -> Any:
     """What is not there is a client's mistake: 404. Raises RequestError."""
     try:
         return call(*arguments)

@@ -59,6 +59,12 @@ def test_models_come_and_go(
             assert Shelf().known("brief").defaults.system == "be brief"
             refused = ask("POST", "/api/create", {**said, "quantize": "q4_0"})
             assert refused.status_code == 400 and "quantize" in refused.json()["error"]
+            for wrong in (
+                {"parameters": {"num_ctx": "long"}},
+                {"messages": [{"role": "tool", "content": "x"}]},
+            ):
+                assert ask("POST", "/api/create", {**said, **wrong}).status_code == 400
+            assert Shelf().known("brief").defaults.system == "be brief"
             for each in (name, "mine", "brief"):
                 assert ask("DELETE", "/api/delete", {"model": each}).status_code == 200
             assert ask("DELETE", "/api/delete", {"model": "mine"}).status_code == 404
