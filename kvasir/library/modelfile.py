@@ -24,7 +24,7 @@ ROLES = ("system", "user", "assistant")
 class KnownParameter(msgspec.Struct, frozen=True):
     name: str
     """Of ``SamplingParams``; ``max_model_len`` is the engine's."""
-    kind: Callable[[str], Any]
+    kind: Callable[[Any], Any]
     is_list: bool = False
 
 

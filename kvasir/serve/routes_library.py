@@ -10,6 +10,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -112,11 +113,26 @@ async def post_copy(service: Service, exchange: Exchange) -> None:
 
 
 async def delete_model(service: Service, exchange: Exchange) -> None:
-    """Raises RequestError (404) where there is no such model. One that is served is kept."""
+    """Raises RequestError: 404 where there is no such model, 409 for the last name of the one that
+    is served, which an engine that is started again opens again."""
     async with _reading(service, exchange, OllamaDelete) as request:
         name = _named(request.model, request.name)
-        await asyncio.to_thread(_quietly, Shelf().remove, name)
+        await asyncio.to_thread(_quietly, _remove, name, service.current.model)
     await exchange.send_bytes(b"", b"application/json")
+
+
+def _remove(name: str, served: str | None) -> None:
+    shelf = Shelf()
+    model = shelf.known(name)
+    alike = sum(other.folder == model.folder for other in shelf.models())
+    if alike == 1 and served is not None and shelf.path(model) == Path(served):
+        raise RequestError(
+            f"{model.name} is served: end the server first, or kvasir cp {model.name} OTHER",
+            param="model",
+            code="model_in_use",
+            status=409,
+        )
+    shelf.remove(model.name)
 
 
 def _made(request: OllamaCreate) -> StoredModel:

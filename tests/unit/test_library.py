@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kvasir.cli.main import run_command
+from kvasir.cli.named import present
 from kvasir.config.advice import advise
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
@@ -261,6 +262,15 @@ def test_a_pulled_model_asks_no_network(hub: StandIn, monkeypatch: pytest.Monkey
     assert open_model(REPO).name == "tiny.Q4_0"
     assert run_command(["inspect", "model", f"{REPO}:Q4_0"]) == 0
     assert len(hub.asked) == n_asked
+
+
+def test_options_that_are_read_again_fetch_nothing(hub: StandIn) -> None:
+    """A server's event loop waits for them."""
+    options = EngineOptions(model=f"{REPO}:Q4_0")
+    assert present(options, pulls=False)[0] == options and hub.asked == []
+    assert pull(hub, f"{REPO}:Q4_0", force=True).name == options.model
+    found = present(options, pulls=False)[0].model
+    assert found is not None and found.endswith("tiny.Q4_0.gguf")
 
 
 def test_links(hub: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
