@@ -100,7 +100,7 @@ def _is_gguf(path: Path) -> bool:
     try:
         with path.open("rb") as stream:
             return stream.read(len(MAGIC)) == MAGIC
-    except OSError:
+    except (OSError, ValueError):  # a name with NUL
         return False
 
 
@@ -119,8 +119,9 @@ def _of_ollama(models: Path) -> Iterator[Outside]:
     manifests = models / "manifests"
     for path in sorted(x for x in manifests.rglob("*") if x.is_file()):
         blob = _model_blob(path, models / "blobs")
-        if blob is not None and _is_gguf(blob):
-            *space, name, tag = path.relative_to(manifests).parts[1:]
+        parts = path.relative_to(manifests).parts[1:]
+        if blob is not None and len(parts) > 1 and _is_gguf(blob):
+            *space, name, tag = parts
             called = f"{name}:{tag}" if tag != "latest" else name
             owner = [x for x in space if x != "library"]
             yield Outside("/".join([*owner[:1], called]), blob, "ollama")
@@ -131,9 +132,10 @@ def _model_blob(manifest: Path, blobs: Path) -> Path | None:
         with manifest.open("rb") as stream:
             said = msgspec.json.decode(stream.read(_MAX_MANIFEST))
         layers = {layer["mediaType"]: str(layer["digest"]) for layer in said["layers"]}
-        return blobs / layers[_MODEL_LAYER].replace(":", "-")
-    except (OSError, msgspec.DecodeError, KeyError, TypeError):
+        digest = layers[_MODEL_LAYER].replace(":", "-")
+    except (OSError, msgspec.DecodeError, KeyError, TypeError, RecursionError):
         return None
+    return blobs / digest if Path(digest).name == digest else None
 
 
 def _of_lm_studio(models: Path) -> Iterator[Outside]:

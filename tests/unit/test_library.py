@@ -309,6 +309,12 @@ def test_models_of_others_are_found(
     layer = {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:abc"}
     manifest.write_text(json.dumps({"layers": [layer]}))
     (manifest.parent / "broken").write_text("{")
+    (manifest.parent / "deep").write_text("[" * 100_000)
+    for name, digest in {"nul": "sha256:a\0b", "up": "../blobs/sha256-abc", "dots": ".."}.items():
+        lies = {**layer, "digest": digest}
+        (manifest.parent / name).write_text(json.dumps({"layers": [lies]}))
+    for place in (manifest.parents[3] / "flat", manifest.parents[2] / "flat"):
+        place.write_text(json.dumps({"layers": [layer]}))
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME", "OLLAMA_MODELS"):
         monkeypatch.delenv(name, raising=False)
