@@ -7,6 +7,7 @@ const tree = await page('tree.js');
 const { take, rate } = await page('answer.js');
 const { firstDifference } = await page('difference.js');
 const format = await page('format.js');
+const { isNewer } = await page('api.js');
 
 test('events are whole however the text is cut', () => {
   const text = ': hello\n\ndata: {"a":1}\n\ndata: one\r\ndata:two\r\n\r\nevent: x\ndata: [DONE]\n\n';
@@ -153,4 +154,19 @@ test('settings come back, and nothing that is none', () => {
   const settings = { temperature: 0.5, stop: ['a', 'b'], reasoning_effort: 'low' };
   const [made] = tree.imported(fileOf([], { settings: { ...settings, store: true, model: 'x', messages: 'y', tools: [{}] } }));
   assert.deepEqual(made.head.settings, settings);
+});
+
+test('a page is as new as the server says, also through a proxy that calls the tag weak', async () => {
+  const real = globalThis.fetch;
+  const told = async (etag) => {
+    globalThis.fetch = async () => new Response('', { headers: etag === null ? {} : { etag } });
+    return isNewer();
+  };
+  try {
+    const found = [];
+    for (const tag of ['"page"', 'W/"page"', '"other"', 'W/"other"', null]) found.push(await told(tag));
+    assert.deepEqual(found, [false, false, true, true, false]);
+  } finally {
+    globalThis.fetch = real;
+  }
 });
