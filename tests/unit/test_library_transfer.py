@@ -50,6 +50,8 @@ FAULTS: dict[str, dict[str, object]] = {
     "cut": {"cuts": 9},
     "stalled": {"stalls": 4},
     "busy": {"busy": 2},
+    "busy for no number": {"busy": 2, "busy_for": "\xb2"},
+    "busy for ever": {"busy": 1, "busy_for": "-1"},
     "cut and busy": {"cuts": 3, "busy": 2, "stalls": 1},
     "no ranges": {"knows_ranges": False},
     "no ranges and cut": {"knows_ranges": False, "cuts": 5},
@@ -102,6 +104,7 @@ def test_four_ranges_at_a_time(tmp_path: Path) -> None:
         ({"grown": 7}, f"has {len(DATA) + 7} bytes, {len(DATA)} were announced", True),
         ({"busy": 99}, "status 503, 3 times in a row.*pull it again to go on", True),
         ({"cuts": 10**6, "cut_bytes": 0}, "3 times in a row", True),
+        ({"says": f"bytes 0-9/{'9' * 5000}"}, "did not say which range it sends", True),
     ],
 )
 def test_what_is_wrong_has_no_name(
