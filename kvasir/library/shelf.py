@@ -134,17 +134,20 @@ class Shelf:
 
     def prune(self) -> int:
         """Removes them, and what was fetched of models that are not whole and that nobody fetches
-        now; the bytes."""
-        left = [x for x in self.models() if not (self.is_whole(x) or self._is_fetched(x))]
+        now; the bytes. A link takes no room, and what it leads to may come back, as a disk does."""
+        left = [x for x in self.models() if not self._is_kept(x)]
         freed = sum(self.remove(x.name) for x in left)
         for path in self.orphans():
             freed += _unlink(path)
             _prune_folders(path.parent, self.files)
         return freed
 
-    def _is_fetched(self, model: StoredModel) -> bool:
-        """Whether a process does so now."""
-        return any(_is_locked(place.with_name(place.name + LOCK)) for place in self.places(model))
+    def _is_kept(self, model: StoredModel) -> bool:
+        """Whether it is whole, linked, or fetched by a process now."""
+        places = list(self.places(model))
+        is_linked = any(place.is_symlink() for place in places)
+        is_fetched = any(_is_locked(place.with_name(place.name + LOCK)) for place in places)
+        return is_linked or is_fetched or self.is_whole(model)
 
     def _path(self, name: str) -> Path:
         return self._names / (quote(name, safe="") + SUFFIX)

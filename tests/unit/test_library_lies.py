@@ -90,3 +90,14 @@ def test_a_pull_that_runs_is_not_pruned(hub: StandIn) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)  # as who fetches it
         assert shelf.prune() == 0 and partial.exists()
     assert shelf.prune() > 0 and not partial.exists()
+
+
+def test_links_to_what_has_gone_are_not_pruned(tmp_path: Path) -> None:
+    """The disk may come back; a Modelfile's words would not."""
+    shelf, file = Shelf(tmp_path / "library"), tmp_path / "x.gguf"
+    file.write_bytes(b"GGUF")
+    link(shelf, file, "mine")
+    file.unlink()
+    assert not shelf.is_whole(shelf.known("mine")) and shelf.prune() == 0
+    file.write_bytes(b"GGUF")
+    assert shelf.is_whole(shelf.known("mine"))
