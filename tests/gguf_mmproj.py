@@ -68,15 +68,23 @@ _RULES = (
 _IS_TOWER = re.compile(r"(^|\.)(vision_|visual\.|connector\.|multi_modal_)")
 
 
-def write(model: TinyModel, folder: Path, into: Path, *, older: bool = False) -> Path:
+def write(
+    model: TinyModel, folder: Path, into: Path, *, older: bool = False, form: str = "F32"
+) -> Path:
     """Writes ``model.gguf`` and ``mmproj.gguf`` of a tiny model and its ``folder``; ``older``: with
-    names of the MLP's matrices as they once were. The path of the first."""
+    names of the MLP's matrices as they once were; ``form``: of the tower's matrices with rows of
+    whole blocks of 32. The path of the first."""
     into.mkdir(parents=True, exist_ok=True)
     text, tower = text_of(model), _tower(model, older)
     metadata, tensors = gguf_parts(text, "F32")
     write_gguf(into / "model.gguf", {**metadata, **_tokenizer(folder)}, tensors)
-    write_gguf(into / "mmproj.gguf", _metadata(model, folder, tower), tower)
+    stored = {x: (form if _has_blocks(x, y) else kind, y) for x, (kind, y) in tower.items()}
+    write_gguf(into / "mmproj.gguf", _metadata(model, folder, tower), stored)
     return into / "model.gguf"
+
+
+def _has_blocks(name: str, values: Array) -> bool:
+    return values.ndim == 2 and not values.shape[1] % 32 and "embd" not in name
 
 
 def text_of(model: TinyModel) -> TinyModel:

@@ -26,6 +26,7 @@ KINDS: dict[str, Kind] = {
     "gptq-4-row": gptq(4, -1, sym=False),
     "gptq-2": gptq(2, 64, sym=False),
     "gptq-3": gptq(3, 128, sym=False),
+    "gptq-3-gptqmodel": gptq(3, 64, sym=False, meta={"quantizer": ["gptqmodel:4.0.0"]}),
     "gptq-8-sym": gptq(8, 32, sym=True),
     "gptq-8": gptq(8, 64, sym=False),
     "gptq-8-row": gptq(8, -1, sym=True),

@@ -156,7 +156,12 @@ def gptq(bits: int, group: int, *, sym: bool, version: str = "gptq", **more: obj
         words = stream(zeros.T, bits)
         if version == "gptq":
             one = sum(1 << i for i in range(0, 32, bits))
-            if bits == 3:
+            if bits == 3 and "meta" in more:
+                # GPTQModel's: three numbers for words in turns, the first and the last exchanged
+                taken = [int(x * 11, 2) % (1 << 32) for x in ("100", "010", "001")]
+                turns = np.resize(np.array(taken), words.shape[1])
+                words = ((words.astype(np.int64) - turns) % (1 << 32)).astype(np.uint32)
+            elif bits == 3:
                 words = stream((zeros.T - 1) % 8, 3)
             else:
                 words = ((words.astype(np.int64) - one) % (1 << 32)).astype(np.uint32)

@@ -25,7 +25,6 @@ COMMANDS = {
     "complete": "kvasir run --raw",
     "cli": "kvasir chat",
     "benchmark": "kvasir bench",
-    "quantize": "quantized files are pulled as they are: kvasir pull ORG/REPO:Q4_K_M",
     "convert": "folders of safetensors are read as they are",
     "check": "kvasir doctor",
     "stats": "kvasir top",

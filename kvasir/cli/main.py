@@ -94,6 +94,18 @@ def _profile() -> click.Command:
     return profile
 
 
+def _evaluate() -> click.Command:
+    from kvasir.cli.evaluate import evaluate
+
+    return evaluate
+
+
+def _quantize() -> click.Command:
+    from kvasir.cli.quantize import quantize
+
+    return quantize
+
+
 def _why() -> click.Command:
     from kvasir.cli.why import why
 
@@ -117,6 +129,8 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "run": (_run, "Answer one prompt on standard output."),
     "bench": (_bench, "Measure latency, throughput and the machine's ceilings."),
     "profile": (_profile, "What bounds a model here: memory, arithmetic, or neither."),
+    "quantize": (_quantize, "Make a smaller model of a model."),
+    "evaluate": (_evaluate, "Perplexity of a model, and its divergence from another."),
     "pull": (_library("pull"), "Fetch a model from the Hugging Face hub."),
     "list": (_library("list_command"), "Show the models of this machine."),
     "show": (_library("show"), "Show what is known of one of them."),

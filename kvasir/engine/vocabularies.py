@@ -63,6 +63,20 @@ def draft_vocabulary(
     return DraftVocabulary(_map(own, of_target), reason)
 
 
+def unlike(one: LoadedModel, other: LoadedModel) -> str:
+    """How the vocabularies of two models differ; empty where they are equal, tables of embeddings
+    included. Models without a tokenizer are compared by their counts."""
+    sizes = one.config.vocab_size, other.config.vocab_size
+    if sizes[0] != sizes[1]:
+        return f"{sizes[0]} and {sizes[1]} tokens"
+    words, others = _words(one), _words(other)
+    if words is None or others is None:
+        return ""
+    differing = _differing(words, others)
+    shown = "; ".join(_difference(i, words, others) for i in differing[:N_SHOWN])
+    return f"{len(differing)} ids stand for other texts ({shown})" if differing else ""
+
+
 def _words(model: LoadedModel) -> list[_Word] | None:
     """By id; None where there is no tokenizer."""
     try:

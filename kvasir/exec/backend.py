@@ -246,14 +246,16 @@ class ProgramBackend(msgspec.Struct, frozen=True):
         bundle, binding = self._with_draft(bundle, binding, draft, config, wishes.act_block)
         executor = self.make(bundle, binding, config, wishes)
         sources = [each.source for each in (model, draft) if each is not None]
-        weights = "+".join(x.content_hash if config.disk else x.stamp_hash for x in sources)
+        named = [x.content_hash if config.disk else x.stamp_hash for x in sources]
+        if model.tower is not None:
+            named.append(repr(model.tower.tile))  # of a file beside config.json, which no hash has
         for source in sources:
             source.check_unchanged()
             source.release()
         return Built(
             executor,
             self._numerics_id(config, wishes.act_block),
-            weights,
+            "+".join(named),
             rope_digest(model.config, config.sizes.max_model_len),
             program,
             self.placement(program, binding),

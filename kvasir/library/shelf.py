@@ -150,7 +150,7 @@ class Shelf:
         return is_linked or is_fetched or self.is_whole(model)
 
     def _path(self, name: str) -> Path:
-        return self._names / (quote(name, safe="") + SUFFIX)
+        return self._names / (quote(name, safe="", errors="surrogateescape") + SUFFIX)
 
 
 def stored_path(name: str) -> Path | None:

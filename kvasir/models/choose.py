@@ -31,6 +31,7 @@ summary_activation summary_proj_to_labels summary_first_dropout
 output_router_logits pretraining_tp is_llama_config problem_type bos_token_id eos_token_id
 pad_token_id unk_token_id sep_token_id id2label label2id num_labels matryoshka_dimensions
 is_matryoshka task_specific_params unsloth_fixed transformers.js_config quantization_config
+compression_config
 """
 _OF_GGUF = """
 pooling_type classifier.output_labels rope.scaling.original_context_length rope.scaling.finetuned

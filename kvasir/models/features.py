@@ -95,7 +95,7 @@ CHECKS: Mapping[str, frozenset[str]] = MappingProxyType(
         "exact": _names(
             """deepseek_v2 deepseek_v3 falcon_h1 gemma3 gemma3_vision gemma4 glm4_moe gpt2 gpt_oss
             granite_hybrid internvl_qwen2 kimi_linear lfm2 lfm2_moe llama llama4 mamba2 ministral3
-            mistral3 mixtral nemotron_h qwen2_5_vl qwen3_5 qwen3_5_moe qwen3_5_vl qwen3_next
+            mistral3 mixtral nemotron_h qwen2 qwen2_5_vl qwen3_5 qwen3_5_moe qwen3_5_vl qwen3_next
             qwen3_vl smolvlm"""
         ),
     }

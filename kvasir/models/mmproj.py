@@ -41,6 +41,8 @@ class _Projector:
     """Tokens that stand for rows: the first that the vocabulary has."""
     others: Mapping[str, str]
     """Further tokens, by the fields that name them."""
+    models: tuple[str, ...] = ()
+    """Architectures that it belongs to; none: any whose vocabulary has its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +92,29 @@ _TYPE = "clip.projector_type"
 
 
 def _opened(model: ModelSource, file: TensorFile) -> ModelSource | None:
-    said = file.metadata
+    """None, and a warning, for a file that nobody asked for and that does not run, or is of another
+    model."""
+    try:
+        return _fitting(model, file)
+    except ModelError as error:
+        if model.sight_named:
+            raise
+        _log.warning("%s: the model is read without it", error.message)
+        return None
+
+
+def _fitting(model: ModelSource, file: TensorFile) -> ModelSource:
+    """Raises ModelError."""
+    said, arch = file.metadata, model.config.get("general.architecture")
     kind = str(said.get(f"{_VISION}projector_type") or said.get(_TYPE))
     if kind not in _PROJECTORS:
         why = f"{file.path}: projectors of type {kind!r} do not run: {', '.join(_PROJECTORS)} do"
-        if model.sight_named:
-            raise ModelError(why, code="unsupported_model")
-        _log.warning("%s: the model is read without it", why)
-        return None
-    keys = Keys(said, str(file.path), _VISION)
-    return _translated(_Eyes(file, model, keys), kind)
+        raise ModelError(why, code="unsupported_model")
+    models = _PROJECTORS[kind].models
+    if models and arch not in models:
+        wanted = " or ".join(models)
+        raise ModelError(f"{file.path}: {kind} is of models of {wanted}, {model.path} is {arch}")
+    return _translated(_Eyes(file, model, Keys(said, str(file.path), _VISION)), kind)
 
 
 def _translated(eyes: _Eyes, kind: str) -> ModelSource:
@@ -288,6 +303,8 @@ def _square(eyes: _Eyes) -> Said:
 
 _GELU_TANH = "gelu_pytorch_tanh"
 _PAD = "<|image_pad|>"
+"""Vocabularies of Qwen's models that see nothing have it, too."""
+_QWEN3 = ("qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe")
 _PROJECTORS: Mapping[str, _Projector] = {
     "idefics3": _Projector(_idefics3, _GELU_TANH, ("<image>",), {}),
     "gemma3": _Projector(
@@ -295,11 +312,12 @@ _PROJECTORS: Mapping[str, _Projector] = {
         _GELU_TANH,
         ("<image_soft_token>", "<pad>"),
         {"boi_token_index": "<start_of_image>", "eoi_token_index": "<end_of_image>"},
+        ("gemma3",),
     ),
     "internvl": _Projector(_internvl, "gelu", ("<IMG_CONTEXT>",), {}),
-    "qwen2vl_merger": _Projector(_qwen2, "", (_PAD,), {}),
-    "qwen2.5vl_merger": _Projector(_qwen2_5, "", (_PAD,), {}),
-    "qwen3vl_merger": _Projector(_qwen3, _GELU_TANH, (_PAD,), {}),
+    "qwen2vl_merger": _Projector(_qwen2, "", (_PAD,), {}, ("qwen2vl",)),
+    "qwen2.5vl_merger": _Projector(_qwen2_5, "", (_PAD,), {}, ("qwen2vl",)),
+    "qwen3vl_merger": _Projector(_qwen3, _GELU_TANH, (_PAD,), {}, _QWEN3),
     "pixtral": _Projector(_pixtral, "gelu", ("[IMG]",), {}),
 }
 """Rows of Gemma 3's images stand where its converter has cut off the token of theirs, so that

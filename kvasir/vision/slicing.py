@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kvasir.config.pixels import PixelBounds
 from kvasir.core.errors import ConfigError
-from kvasir.core.tiles import MAX_SIDE, Bounding, Preparing, Resizing
+from kvasir.core.tiles import MAX_SIDE, MAX_TOKENS, Bounding, Preparing, Resizing
 
 Size = tuple[int, int]
 MAX_SHARE = 200
@@ -116,5 +116,10 @@ def within(how: Preparing, bounds: PixelBounds) -> Preparing:
         raise ConfigError(
             f"mm_processor_kwargs: an image would have at least {least} pixels and at most {most}: "
             "say both min_pixels and max_pixels"
+        )
+    if least > MAX_TOKENS * how.unit**2:
+        raise ConfigError(
+            f"mm_processor_kwargs: an image of at least {least} pixels would become more than "
+            f"{MAX_TOKENS} tokens: min_pixels may be up to {MAX_TOKENS * how.unit**2}"
         )
     return replace(how, least=least, most=most)

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.decode import Floats, bytes_of
-from kvasir.formats.types import TensorInfo
+from kvasir.formats.types import FORMATS, TensorInfo
 from kvasir.ir.program import Weight
 from kvasir.weights.source import ModelSource
-from kvasir.weights.transforms import RawTensor, apply, shape_before
+from kvasir.weights.transforms import MOVES_COLUMNS, RawTensor, apply, shape_before
 
 _SHOWN = 12
 """Names of a kind that an error lists."""
@@ -28,8 +28,10 @@ class BoundWeight(msgspec.Struct, frozen=True):
 
     @property
     def format(self) -> str:
-        """File format; the same for all tensors."""
-        return self.tensors[0].format
+        """Of what ``raw`` gives: the file's, which all tensors share, but where columns move."""
+        stored = self.tensors[0].format
+        moves = any(step.name in MOVES_COLUMNS for step in self.weight.transforms)
+        return "F32" if moves and FORMATS[stored].block > 1 else stored
 
     def raw(self) -> RawTensor:
         """Stored rows after the transforms; a view of the file where nothing has to move."""
@@ -38,7 +40,8 @@ class BoundWeight(msgspec.Struct, frozen=True):
         else:
             data = np.concatenate([bytes_of(tensor) for tensor in self.tensors])
         shape = shape_before(self.weight.shape, self.weight.transforms)
-        return apply(RawTensor(self.format, shape, data), self.weight.transforms)
+        stored = RawTensor(self.tensors[0].format, shape, data)
+        return apply(stored, self.weight.transforms)
 
     def dequantize(self) -> Floats:
         """The values, f32 of the weight's shape."""

@@ -28,6 +28,7 @@ def with_input_order(program: Program, binding: Binding) -> tuple[Program, Bindi
     orders = {name: order for name, bound in binding.weights.items() if (order := _order(bound))}
     if not orders:
         return program, binding
+    _check_together(program, binding, orders)
     ops: list[Op] = []
     gathered: dict[tuple[str, bytes], str] = {}
     weights: dict[str, BoundWeight] = {}
@@ -46,6 +47,29 @@ def with_input_order(program: Program, binding: Binding) -> tuple[Program, Bindi
         ops.append(op)
     table: Mapping[str, Weight] = {**program.weights, **{x: y.weight for x, y in weights.items()}}
     return with_ops(program, ops, table), replace(binding, weights={**binding.weights, **weights})
+
+
+def _check_together(program: Program, binding: Binding, orders: Mapping[str, bytes]) -> None:
+    """Raises ModelError where matrices that are computed as one read their inputs in several
+    orders: of q, k and v, or of gate and up, some have other groups, or are not quantized."""
+    first: dict[tuple[str, str], str] = {}
+    for op in program.ops:
+        layer, _, part = op.weights[0].rpartition(".") if op.weights else ("", "", "")
+        together = next((x for x in _TOGETHER if part in x), None)
+        if op.kind != "linear" or together is None:
+            continue
+        name = op.weights[0]
+        other = first.setdefault((layer, together[0]), name)
+        if orders.get(other, b"") != orders.get(name, b""):
+            one, two = (binding[x].tensors[0].name for x in (other, name))
+            raise ModelError(
+                f"tensors '{one}' and '{two}' take their inputs in different orders (desc_act), "
+                f"and {', '.join(together)} are computed as one: quantize all of them alike, or "
+                "without desc_act"
+            )
+
+
+_TOGETHER = ("q", "k", "v"), ("gate", "up")
 
 
 def refuse_input_order(binding: Binding) -> Binding:

@@ -196,10 +196,12 @@ def _with_sight(source: ModelSource, mmproj: str | None) -> ModelSource:
 
 
 def _fitting(source: ModelSource, path: Path) -> TensorFile | None:
-    """A tower whose rows are as wide as the embeddings of the model; what is broken is none."""
+    """A tower whose rows are as wide as the embeddings of the model; what is broken is none, with a
+    warning."""
     try:
         file = open_gguf(path)
-    except ModelError:
+    except ModelError as error:
+        _log.warning("%s: no tower of images is read from it", error.message)
         return None
     arch, said = source.config.get("general.architecture"), file.metadata
     width = source.config.get(f"{arch}.embedding_length")

@@ -185,6 +185,16 @@ def _block_rows(tensor: RawTensor) -> Bytes:
     return tensor.data.reshape(experts, n, FORMATS[tensor.format].n_bytes((k,)))
 
 
+MOVES_COLUMNS = ("places_first", "padded_columns")
+"""Steps behind which a matrix of blocks is F32: its columns share scales."""
+
+
+def _single(tensor: RawTensor) -> RawTensor:
+    """As F32 where it is of blocks."""
+    is_single = FORMATS[tensor.format].block == 1
+    return tensor if is_single else from_floats(tensor.decode())
+
+
 def _elements(tensor: RawTensor) -> Bytes:
     """Bytes [..., bytes of an element]."""
     return tensor.data.reshape(*tensor.shape, FORMATS[tensor.format].n_bytes((1,)))
@@ -220,7 +230,8 @@ def patch_rows(tensor: RawTensor, *sizes: int) -> RawTensor:
 
 def places_first(tensor: RawTensor, n: int) -> RawTensor:
     """Columns that lie channel by channel, ``n`` places of each, as those of all channels, place by
-    place; of a matrix of single elements."""
+    place; blocks become F32."""
+    tensor = _single(tensor)
     items = _elements(tensor).reshape(tensor.shape[0], tensor.shape[1] // n, n, -1)
     return replace(tensor, data=np.ascontiguousarray(items.swapaxes(1, 2)).reshape(-1))
 
@@ -241,7 +252,8 @@ def padded_heads(tensor: RawTensor, n_heads: int, n: int, padded: int) -> RawTen
 
 
 def padded_columns(tensor: RawTensor, n_heads: int, n: int, padded: int) -> RawTensor:
-    """The same of columns, of a matrix of single elements."""
+    """The same of columns; blocks become F32."""
+    tensor = _single(tensor)
     items = _elements(tensor).reshape(tensor.shape[0] * n_heads, n, -1)
     shape = (tensor.shape[0], n_heads * padded)
     return replace(tensor, shape=shape, data=_zeros_behind(items, padded))

@@ -34,7 +34,7 @@ from kvasir.offline.outputs import RequestOutput
 from kvasir.weights import content, source
 from kvasir.weights.content import CHUNK, COARSE, HashMemory, hash_bytes
 from kvasir.weights.source import open_model
-from tests import tiny
+from tests import tiny, tiny_vision
 from tests.gguf_writer import write_gguf
 
 AT_ONCE = -(10**12)
@@ -183,6 +183,24 @@ def test_key_roots_of_starts_that_keep_nothing(model: Path) -> None:
     first = root()
     assert root() == first
     flip(model, model.stat().st_size - 1)
+    assert root() != first
+
+
+def test_key_roots_say_how_pixels_are_read(tmp_path: Path) -> None:
+    """Their mean stands in a file of its own, beside those that are hashed."""
+    folder = tiny_vision.write(tiny_vision.smolvlm(), tmp_path)
+    sizes: dict[str, Any] = {"max_model_len": 128, "max_num_seqs": 1, "threads": 1}
+
+    def root() -> str:
+        built = build_engine(EngineOptions(model=str(folder), packed_cache="off", **sizes))
+        built.engine.close()
+        return built.key_root
+
+    first = root()
+    assert root() == first
+    processor = folder / "preprocessor_config.json"
+    said = json.loads(processor.read_text()) | {"image_mean": [0.1, 0.2, 0.3]}
+    processor.write_text(json.dumps(said))
     assert root() != first
 
 

@@ -66,6 +66,11 @@ KINDS = {
     "idefics3": Kind(
         lambda: acting(tiny_vision.smolvlm(), TANH), tiny_vision.write, tiny_vision.IMAGE
     ),
+    "idefics3_padded": Kind(
+        lambda: acting(tiny_vision.smolvlm(hidden=96), TANH, num_attention_heads=4),
+        tiny_vision.write,
+        tiny_vision.IMAGE,
+    ),
     "gemma3": Kind(
         lambda: acting(tiny_gemma_vision.gemma3_vision(**SAID), TANH),
         tiny_gemma_vision.write,
@@ -169,7 +174,7 @@ def test_a_file_is_found_beside_the_model(tmp_path: Path) -> None:
     (file.parent / "mmproj-b.gguf").unlink()
     assert load_model(str(file)).config.sees
     tiny.write_gguf_model(tiny.llama(hidden_size=32), file.parent / "small.gguf")
-    assert not load_model(str(file.parent / "small.gguf")).config.sees
+    assert open_model(file.parent / "small.gguf").sight is None, "its rows have another width"
 
 
 def test_a_file_of_another_type_is_left_or_refused(tmp_path: Path) -> None:
@@ -186,11 +191,42 @@ def test_a_file_of_another_type_is_left_or_refused(tmp_path: Path) -> None:
         load_model(str(tmp_path / "folder"), str(beside))
 
 
-def test_a_vocabulary_without_the_token_is_refused(tmp_path: Path) -> None:
-    _, file = both("mistral3", tmp_path)
+def test_a_model_beside_another_ones_tower(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that sees nothing is read without it; a file that is named is refused."""
+    _, file = both("mistral3", tmp_path / "a")
     plain = tiny.write_gguf_model(tiny.llama(), file.parent / "plain.gguf")
+    assert not load_model(str(plain)).config.sees
+    assert "no token '[IMG]'" in caplog.text and "read without it" in caplog.text
     with pytest.raises(ModelError, match=r"no token '\[IMG\]'"):
-        load_model(str(plain))
+        load_model(str(plain), str(file.parent / "mmproj.gguf"))
+    _, file = both("qwen2_5_vl", tmp_path / "b")
+    plain = tiny.write_gguf_model(tiny.qwen2(), file.parent / "plain.gguf")
+    assert not load_model(str(plain)).config.sees
+    with pytest.raises(ModelError, match=r"is of models of qwen2vl, .* is qwen2"):
+        load_model(str(plain), str(file.parent / "mmproj.gguf"))
+
+
+def test_a_broken_file_beside_the_model_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, file = both("idefics3", tmp_path)
+    beside = file.parent / "mmproj.gguf"
+    beside.write_bytes(beside.read_bytes()[:4000])
+    assert not load_model(str(file)).config.sees
+    assert str(beside) in caplog.text and "no tower of images" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["mistral3", "idefics3_padded"])
+def test_towers_in_blocks(name: str, tmp_path: Path) -> None:
+    """Columns of the matrix that merges patches change places, and those behind heads of 24 numbers
+    get zeros."""
+    _, plain = both(name, tmp_path / "plain")
+    _, blocks = both(name, tmp_path / "blocks", form="Q8_0")
+    (ids, expected), (own, found) = (answer(x, KINDS[name].image) for x in (plain, blocks))
+    assert own == ids
+    assert 0 < np.abs(found - expected).max() <= 0.05 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("name", ["gemma3", "internvl", "mistral3", "qwen2_5_vl", "qwen3_vl"])

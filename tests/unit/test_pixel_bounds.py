@@ -53,6 +53,10 @@ def test_bounds_in_place_of_the_processors() -> None:
     assert within(HOW, PixelBounds(9, 99)) == Resizing(32, 9, 99, 3)
     with pytest.raises(ConfigError, match="at least 65536 pixels and at most 100"):
         within(HOW, PixelBounds(None, 100))
+    most = MAX_TOKENS * HOW.unit**2
+    assert within(HOW, PixelBounds(most, 1 << 32)) == Resizing(32, most, 1 << 32, 3)
+    with pytest.raises(ConfigError, match=f"min_pixels may be up to {most}"):
+        within(HOW, PixelBounds(most + 1, 1 << 32))
     for other in (Slicing(32, 64, True, 1), Bounding(8, 48, 3)):
         with pytest.raises(ConfigError, match="sizes of its own"):
             within(other, PixelBounds(None, 100_000))

@@ -55,3 +55,16 @@ def test_places_and_columns_are_their_own() -> None:
     told.without(submit(0, IMAGES[:1]))
     message = told.without(submit(1, moved))
     assert isinstance(message, Submit) and n_bytes(message) == 27
+
+
+def test_other_pixels_at_the_same_place_and_other_shapes_of_the_same_are_sent() -> None:
+    """Of images all of one colour the pixels are equal, whichever side is longer."""
+    told, heard = PixelsTold(), PixelsHeard()
+    for media in (
+        media_at(0, 6, bytes(54), 2),
+        media_at(0, 6, bytes([1]) * 54, 2),
+        media_at(0, 6, bytes([1]) * 54, 3),
+    ):
+        message = told.without(submit(0, (media,)))
+        assert isinstance(message, Submit) and n_bytes(message) == 54
+        assert heard.whole(message) == submit(0, (media,))

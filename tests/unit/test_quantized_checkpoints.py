@@ -119,6 +119,29 @@ def test_a_config_may_lie_beside(tmp_path: Path) -> None:
     assert open_model(tmp_path).quantization == "GPTQ, 4 bits, groups of 32"
 
 
+@pytest.mark.parametrize("name", ["compression_config", "text_config"])
+def test_a_config_may_have_another_name(name: str, tmp_path: Path) -> None:
+    """The first files of compressed-tensors, and models that keep it with their text's."""
+    write_quantized(llama(), tmp_path, KINDS["pack-4"])
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    said = config.pop("quantization_config")
+    config[name] = said if name == "compression_config" else {"quantization_config": said}
+    path.write_text(json.dumps(config))
+    assert open_model(tmp_path).quantization == "compressed-tensors, int4 by group of 32"
+
+
+def test_a_cache_alone_may_be_quantized(tmp_path: Path) -> None:
+    """Then weights are as they are, and the cache is what is asked for."""
+    tiny.write_hf(llama(), tmp_path)
+    path = tmp_path / "config.json"
+    said = {"quant_method": "compressed-tensors", "config_groups": {}, "ignore": []}
+    said |= {"kv_cache_scheme": {"num_bits": 8, "type": "float"}, "format": "dense"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": said}))
+    assert open_model(tmp_path).quantization == "compressed-tensors, of the KV cache alone"
+    assert load(tmp_path).program.weights
+
+
 def changed(folder: Path, **fields: object) -> None:
     """Sets fields of the quantization config; None removes one."""
     path = folder / "config.json"
@@ -230,6 +253,19 @@ def test_inputs_in_another_order(model: Callable[[], TinyModel], tmp_path: Path)
     assert np.abs(found - wanted).max() / np.abs(wanted).max() <= BOUND
     for level in LEVELS:
         assert np.array_equal(native_logits(packed, PROMPT, level, threads=2), found), level
+
+
+@pytest.mark.parametrize("other", ["v_proj", "up_proj"])
+def test_inputs_in_several_orders_are_refused_by_name(other: str, tmp_path: Path) -> None:
+    """Of matrices that are computed as one."""
+    kind, plain = in_another_order(gptq(4, 32, sym=True)), gptq(4, 32, sym=True)
+
+    def store(module: str, w: np.ndarray) -> Any:
+        return (plain if module.endswith(other) else kind).store(module, w)
+
+    write_quantized(llama(), tmp_path, replace(kind, store=store))
+    with pytest.raises(ModelError, match=rf"{other}\.weight' take their inputs in different"):
+        load(tmp_path)
 
 
 def test_groups_of_other_sizes_are_refused(tmp_path: Path) -> None:

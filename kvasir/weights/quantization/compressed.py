@@ -71,7 +71,8 @@ class Compressed(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        return "compressed-tensors, " + " and ".join(_text(x) for _, x in self.schemes)
+        schemes = " and ".join(_text(x) for _, x in self.schemes)
+        return f"compressed-tensors, {schemes or 'of the KV cache alone'}"
 
     def weight(self, module: str, parts: Parts) -> TensorInfo | None:
         packed = parts.get("weight_packed", parts.get("weight"))
@@ -173,6 +174,8 @@ def read_compressed(fields: QuantFields) -> Compressed:
     if sparsity is not None:
         sparsity.refuse("format", "sparse weights are not read", "dense")
     groups = fields.table("config_groups")
+    if (groups is None or not groups.values) and fields.table("kv_cache_scheme") is not None:
+        return Compressed((), ModuleNames())
     if groups is None or not groups.values:
         raise fields.error("config_groups", None, f"at least one group: {UNQUANTIZED}")
     if len(groups.values) > MAX_PATTERNS:

@@ -26,6 +26,9 @@ from kvasir.weights.quantization.parts import FLOATS, INTS, Given, Parts
 from kvasir.weights.quantization.patterns import MAX_PATTERNS, Pattern, pattern_of
 
 BITS = (2, 3, 4, 8)
+OF_GPTQMODEL = 0x24924924, 0x92492492, 0x49249249
+"""What GPTQModel takes from words of zeros of 3 bits, in turns, when it writes the first version:
+not a one in each place, but what it adds again when it reads."""
 _REFUSED = (
     ("is_marlin_format", "Marlin's order of weights is its kernel's own"),
     ("hadamard", "rotations are not undone"),
@@ -60,6 +63,7 @@ class Gptq(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
     named: Mapping[str, Scheme] = MappingProxyType({})
     """Of single modules."""
+    by_gptqmodel: bool = False
     name: str = "GPTQ"
     ends: tuple[str, ...] = ("qweight", "qzeros", "scales", "g_idx")
     unread: tuple[str, ...] = ()
@@ -90,13 +94,18 @@ class Gptq(msgspec.Struct, frozen=True):
         centre = 1 << (scheme.bits - 1)
         is_centred = scheme.is_symmetric or zeros is None
         form = integer_format(given, scheme.bits, group, k, scales.format, is_centred)
+        is_own = self.by_gptqmodel and scheme.less_one and scheme.bits == 3
         found = IntegerModule(
             *(form, n, k, group),
             CodeWords(words, scheme.bits, 0, "inputs"),
             Numbers(scales, by_input=True),
             centre
             if is_centred or zeros is None
-            else CodeWords(zeros, scheme.bits, 1, "outputs", less_one=scheme.less_one),
+            else CodeWords(
+                *(zeros, scheme.bits, 1, "outputs"),
+                less_one=scheme.less_one,
+                more=OF_GPTQMODEL if is_own else (),
+            ),
             (zeros,) if is_centred and zeros else (),
             groups_of,
         )
@@ -120,7 +129,9 @@ def read_gptq(fields: QuantFields) -> Gptq:
     fields.one_of(("int32",), "pack_dtype", default="int32")
     version = fields.one_of(("gptq", "gptq_v2"), "checkpoint_format", "format", default="gptq")
     scheme = scheme_of(fields, version == "gptq")
-    return Gptq(scheme, _rules(fields, scheme))
+    meta = fields.raw("meta")
+    writer = meta.get("quantizer") if isinstance(meta, dict) else None
+    return Gptq(scheme, _rules(fields, scheme), by_gptqmodel="gptqmodel" in str(writer).lower())
 
 
 def scheme_of(fields: QuantFields, less_one: bool, base: Scheme | None = None) -> Scheme:

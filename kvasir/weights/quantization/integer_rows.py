@@ -76,8 +76,10 @@ def integers(words: CodeWords, module: IntegerModule) -> Bytes:
     rows = np.ascontiguousarray(stored.T if words.axis == 0 else stored)
     if words.less_one and words.bits != 3:
         rows = rows + np.uint32(sum(1 << i for i in range(0, 32, words.bits)))
+    if words.more:
+        rows = rows + np.resize(np.array(words.more, np.uint32), rows.shape[1])
     found = expanded(rows, words)
-    if words.less_one and words.bits == 3:
+    if words.less_one and words.bits == 3 and not words.more:
         found = (found + np.uint8(1)) & np.uint8(7)
     if words.counts == "outputs":
         return found[:, : module.n].T

@@ -28,6 +28,8 @@ class CodeWords(msgspec.Struct, frozen=True):
     less_one: bool = False
     """What is stored is one less than meant: of whole words, so with borrows between integers (of 3
     bits: of each)."""
+    more: tuple[int, ...] = ()
+    """Of 3 bits what is added to words in turns in place of that."""
 
 
 class Numbers(msgspec.Struct, frozen=True):

@@ -22,6 +22,8 @@ from kvasir.weights.quantization.parts import Method
 from kvasir.weights.quantization.refused import REFUSED
 
 FIELD = "quantization_config"
+_OLDER = "compression_config"
+"""Its name in the first files of compressed-tensors."""
 _MAX_CONFIG = 4 << 20
 _BESIDE = (
     ("quantize_config.json", "gptq"),
@@ -52,9 +54,13 @@ _SPELLINGS = {
 
 
 def with_quantization(folder: Path, config: Mapping[str, object]) -> Mapping[str, object]:
-    """``config`` with the field, of a file beside config.json where that lacks it."""
-    if config.get(FIELD) is not None:
-        return config
+    """``config`` with the field, of its ``compression_config`` or ``text_config`` or of a file
+    beside config.json where it lacks it."""
+    text = config.get("text_config")
+    inner = text.get(FIELD) if isinstance(text, dict) else None
+    for found in (config.get(FIELD), config.get(_OLDER), inner):
+        if found is not None:
+            return {**config, FIELD: found}
     for name, method in _BESIDE:
         if (folder / name).is_file():
             said = read_object(folder / name, _MAX_CONFIG)

@@ -1,0 +1,79 @@
+"""Fills a file whose places are known: a run of rows at a time, so that memory stays small."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+
+from kvasir.core.errors import ModelError
+from kvasir.formats.decode import decode
+from kvasir.formats.types import FORMATS, TensorInfo
+from kvasir.quantize.target import MadeTensor, Matrix, RowMethod
+
+_RUN = 1 << 20
+"""Elements of a run of rows: with all that is made of them some 30 MB."""
+_ALIGNED = 32
+"""Rows of a run: zeros of so many fill words."""
+Told = Callable[[int, int], None]
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A tensor of the source and what it becomes; without a method it is copied."""
+
+    source: TensorInfo
+    targets: tuple[MadeTensor, ...]
+    method: RowMethod | None = None
+
+
+def copied(info: TensorInfo) -> Piece:
+    return Piece(info, (MadeTensor(info.name, info.format, info.shape, info.data.nbytes),))
+
+
+def fill(
+    stream: BinaryIO,
+    pieces: Sequence[Piece],
+    places: Mapping[str, int],
+    release: Callable[[], None],
+    told: Told,
+) -> None:
+    """``places``: where each target begins. ``release`` gives back what was read of the source;
+    ``told``: how many pieces of how many are done. Raises ModelError naming the tensor."""
+    for i, piece in enumerate(pieces):
+        if piece.method is None:
+            stream.seek(places[piece.targets[0].name])
+            stream.write(piece.source.data)
+        else:
+            _encode(stream, piece, piece.method, places)
+        release()
+        told(i + 1, len(pieces))
+
+
+def _encode(stream: BinaryIO, piece: Piece, method: RowMethod, places: Mapping[str, int]) -> None:
+    for target in piece.targets:
+        if target.constant is not None:
+            stream.seek(places[target.name])
+            stream.write(target.constant)
+    at = [places[x.name] for x in piece.targets if x.constant is None]
+    for rows in _runs(piece.source):
+        if not np.isfinite(rows).all():
+            raise ModelError(
+                f"tensor '{piece.source.name}' holds numbers that are not finite: the checkpoint "
+                "is damaged, download it again"
+            )
+        for i, data in enumerate(method.encode(rows)):
+            stream.seek(at[i])
+            stream.write(data)
+            at[i] += len(data)
+
+
+def _runs(info: TensorInfo) -> Iterator[Matrix]:
+    k = info.shape[-1]
+    n, row = math.prod(info.shape[:-1]), FORMATS[info.format].n_bytes((k,))
+    step = max(1, _RUN // k // _ALIGNED) * _ALIGNED
+    for begin in range(0, n, step):
+        data = np.frombuffer(info.data[begin * row : min(begin + step, n) * row], np.uint8)
+        yield decode(info.format, data).reshape(-1, k)

@@ -1,0 +1,100 @@
+"""A Hugging Face folder as compressed-tensors has it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvasir.formats.safetensors import INDEX_NAME, SINGLE_NAME
+from kvasir.quantize.choose import Selection
+from kvasir.quantize.compressed import FolderMethod
+from kvasir.quantize.filling import Piece, Told, copied, fill
+from kvasir.weights.source import ModelSource
+
+_BESIDE = (".json", ".txt", ".jinja", ".model", ".tiktoken")
+"""Ends of names of files beside the weights that are copied: tokenizers, templates, settings."""
+_STEP = re.compile(r"[0-9]+_[A-Za-z]+")
+"""Folders of sentence-transformers: what is done with the rows of the model, 1_Pooling and on."""
+_CODE = ("*.py", "*.bin", "*.pt")
+"""What runs when it is loaded is not handed on."""
+_OWN = ("config.json", INDEX_NAME)
+
+
+def folder_pieces(source: ModelSource, method: FolderMethod, choice: Selection) -> list[Piece]:
+    """In the order of the tensors."""
+    quantized = set(choice.quantized)
+    return [
+        Piece(x, method.targets(x.name, x.shape), method) if x.name in quantized else copied(x)
+        for x in source.tensors.listing()
+    ]
+
+
+def write_folder(
+    folder: Path,
+    source: ModelSource,
+    method: FolderMethod,
+    choice: Selection,
+    pieces: Sequence[Piece],
+    metadata: dict[str, str],
+    told: Told,
+) -> None:
+    """Weights, config, and the files beside them, into an empty folder."""
+    _write_weights(folder / SINGLE_NAME, source, pieces, metadata, told)
+    config = {**source.config, "quantization_config": _config(method, choice)}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    for path in sorted(source.path.iterdir()):
+        if path.is_file() and path.suffix in _BESIDE and path.name not in _OWN:
+            shutil.copyfile(path, folder / path.name)
+        elif path.is_dir() and _STEP.fullmatch(path.name):
+            shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns(*_CODE))
+
+
+def _write_weights(
+    path: Path,
+    source: ModelSource,
+    pieces: Sequence[Piece],
+    metadata: dict[str, str],
+    told: Told,
+) -> None:
+    header: dict[str, object] = {"__metadata__": {"format": "pt", **metadata}}
+    places, at = dict[str, int](), 0
+    for target in (x for piece in pieces for x in piece.targets):
+        places[target.name] = at
+        span = [at, at + target.n_bytes]
+        header[target.name] = {
+            "dtype": target.dtype,
+            "shape": list(target.shape),
+            "data_offsets": span,
+        }
+        at += target.n_bytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    begin = 8 + len(text)
+    with path.open("wb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        stream.truncate(begin + at)
+        found = {name: begin + place for name, place in places.items()}
+        fill(stream, pieces, found, source.release, told)
+
+
+def _config(method: FolderMethod, choice: Selection) -> dict[str, object]:
+    ignored = {name.removesuffix(".weight") for name in choice.kept if name.endswith(".weight")}
+    if "lm_head.weight" not in choice.quantized:
+        ignored.add("lm_head")  # of tied embeddings no tensor is called so
+    group = {
+        "targets": ["Linear"],
+        "weights": method.weights,
+        "input_activations": method.activations,
+        "output_activations": None,
+        "format": method.format,
+    }
+    return {
+        "quant_method": "compressed-tensors",
+        "format": method.format,
+        "config_groups": {"group_0": group},
+        "ignore": sorted(ignored),
+        "quantization_status": "compressed",
+    }

@@ -1,0 +1,93 @@
+"""A GGUF file of another's metadata and tensors: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvasir.formats.gguf import MAGIC
+from kvasir.formats.gguf_values import Reader, read_value
+from kvasir.formats.mapped import TensorFile
+from kvasir.formats.types import STORED
+from kvasir.quantize.blocks import Blocks
+from kvasir.quantize.choose import Selection
+from kvasir.quantize.filling import Piece, Told, copied, fill
+from kvasir.weights.source import ModelSource
+
+_VERSION = 3
+_UINT32, _STRING = 4, 8
+_QUANTIZATION_VERSION = 2
+
+
+def gguf_pieces(source: ModelSource, method: Blocks, choice: Selection) -> list[Piece]:
+    """In the order of the tensors."""
+    quantized = set(choice.quantized)
+    return [
+        Piece(x, method.targets(x.name, x.shape), method) if x.name in quantized else copied(x)
+        for x in source.files[0].tensors.listing()
+    ]
+
+
+def write_gguf_file(
+    path: Path,
+    source: ModelSource,
+    method: Blocks,
+    pieces: Sequence[Piece],
+    metadata: dict[str, str],
+    told: Told,
+) -> None:
+    """All keys as they are, byte for byte, but those that say how weights are stored."""
+    keys = _keys(source.files[0])
+    keys |= {
+        "general.file_type": _number("general.file_type", method.file_type),
+        "general.quantization_version": _number(
+            "general.quantization_version", _QUANTIZATION_VERSION
+        ),
+    }
+    keys |= {name: _text(name, value) for name, value in metadata.items()}
+    alignment = source.files[0].metadata.get("general.alignment", 32)
+    assert isinstance(alignment, int)
+    places, infos, at = dict[str, int](), b"", 0
+    for target in (x for piece in pieces for x in piece.targets):
+        places[target.name] = at
+        dims = target.shape[::-1]
+        kind = STORED[target.dtype].ggml_type
+        infos += _bytes(target.name)
+        infos += struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, at)
+        at += -(-target.n_bytes // alignment) * alignment
+    head = MAGIC + struct.pack("<IQQ", _VERSION, len(places), len(keys))
+    head += b"".join(keys.values()) + infos
+    begin = -(-len(head) // alignment) * alignment
+    with path.open("wb") as stream:
+        stream.write(head)
+        stream.truncate(begin + at)
+        found = {name: begin + place for name, place in places.items()}
+        fill(stream, pieces, found, source.release, told)
+
+
+def _keys(file: TensorFile) -> dict[str, bytes]:
+    """Bytes of each entry of the metadata, its name included."""
+    reader = Reader(file.path, file.mapping, len(file.mapping), len(MAGIC))
+    reader.u32("version")
+    reader.u64("tensor count")
+    found = {}
+    for _ in range(reader.u64("metadata count")):
+        begin = reader.at
+        name = reader.text("a key")
+        read_value(reader, name)
+        found[name] = file.mapping[begin : reader.at]
+    return found
+
+
+def _bytes(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def _number(name: str, value: int) -> bytes:
+    return _bytes(name) + struct.pack("<II", _UINT32, value)
+
+
+def _text(name: str, value: str) -> bytes:
+    return _bytes(name) + struct.pack("<I", _STRING) + _bytes(value)

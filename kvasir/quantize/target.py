@@ -1,0 +1,50 @@
+"""What a method makes of a matrix: tensors of a file whose sizes are known before anything is
+read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir.core.errors import ModelError
+
+Matrix = NDArray[np.float32]
+"""[rows, K]"""
+
+
+class MadeTensor(NamedTuple):
+    """A tensor of the file that is written."""
+
+    name: str
+    dtype: str
+    """As the container calls it."""
+    shape: tuple[int, ...]
+    n_bytes: int
+    constant: bytes | None = None
+    """What it is whatever the weights are."""
+
+
+class RowMethod(Protocol):
+    """Makes runs of rows of a matrix to bytes of its targets, in their order."""
+
+    @property
+    def name(self) -> str: ...
+
+    def targets(self, tensor: str, shape: tuple[int, ...]) -> tuple[MadeTensor, ...]:
+        """Of a matrix [N, K], or of several [E, N, K]."""
+        ...
+
+    def encode(self, rows: Matrix) -> tuple[bytes, ...]:
+        """Of targets without a constant; ``rows``: a multiple of 32 of them, or the last. Raises
+        ModelError for numbers that it cannot say."""
+        ...
+
+
+def finite_scales(scales: Matrix) -> Matrix:
+    """``scales``, 1 for rows or groups of zeros, so that nothing is divided by 0. Raises ModelError
+    where one is beyond all numbers."""
+    if not np.isfinite(scales).all():
+        raise ModelError("weights are so large that no scale says them: the checkpoint is damaged")
+    return np.where(scales > 0, scales, np.float32(1)).astype(np.float32)
