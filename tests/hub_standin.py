@@ -29,6 +29,10 @@ class Faults:
     """Answers that stop after ``cut_bytes`` and keep the connection."""
     busy: int = 0
     """Answers with status 503."""
+    busy_for: str = "0"
+    """What they say in Retry-After."""
+    says: str = ""
+    """Content-Range, where it is not what is sent."""
     knows_ranges: bool = True
     flips: bool = False
     """Every answer has one wrong byte."""
@@ -125,14 +129,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _send_file(self, data: bytes) -> None:
         hub, faults = self.hub, self.hub.faults
         if hub.take("busy"):
-            self._send(503, {"error": "busy"}, {"Retry-After": "0"})
+            self._send(503, {"error": "busy"}, {"Retry-After": faults.busy_for})
             return
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         total = len(data) + faults.grown
         start, end = (int(asked[1]), int(asked[2]) + 1) if asked else (0, len(data))
         if asked and faults.knows_ranges:
             self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{total}")
+            self.send_header("Content-Range", faults.says or f"bytes {start}-{end - 1}/{total}")
         else:
             start, end = 0, len(data)
             self.send_response(200)

@@ -114,13 +114,21 @@ def _save(talk: Dialogue, said: str) -> None:
 def _load(talk: Dialogue, said: str) -> None:
     path = Path(said).expanduser()
     conversation, messages, n_others = read_conversation(path)
-    known = {name: x for name, x in conversation.settings.items() if name in KINDS}
+    known = {name: x for name, x in conversation.settings.items() if _is_value(name, x)}
     params = msgspec.structs.replace(talk.params, **known)
     talk.said, talk.system, talk.params = messages, conversation.system, params
     left = [name for name in conversation.settings if name not in known]
     rest = f"; {n_others} of other branches stay there" if n_others else ""
     rest += f"; not taken: {', '.join(left)}" if left else ""
     talk.tell(f"{len(messages)} messages of {path}{rest}")
+
+
+def _is_value(name: str, value: Any) -> bool:
+    """Whether /set could have set it."""
+    if name == "stop":
+        return isinstance(value, list) and all(isinstance(text, str) for text in value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return name in KINDS and is_number and (KINDS[name] is float or isinstance(value, int))
 
 
 def _tokens(talk: Dialogue, _: str) -> None:

@@ -79,10 +79,19 @@ def variables(source: Mapping[str, str]) -> dict[str, str]:
         if info.is_secret
     }
     return {
-        name: REDACTED if name in secrets or _SECRET.search(name) else value
+        name: REDACTED if name in secrets or _SECRET.search(name) else _without_user(name, value)
         for name, value in sorted(source.items())
         if name.startswith(OURS) or name in OTHERS
     }
+
+
+def _without_user(name: str, value: str) -> str:
+    """A proxy may be named without http://, and a password may have any sign."""
+    if not name.lower().endswith(("_proxy", "_endpoint")):
+        return value
+    user, at, place = value.rpartition("@")
+    scheme, colon, _ = user.partition("://")
+    return f"{scheme}{colon}{place}" if at and colon else place
 
 
 def _environment() -> dict[str, Any]:

@@ -60,8 +60,9 @@ class LocalModel:
     def chat(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
         """The answer in pieces. Raises RequestError when the model has no template or no room."""
         said, _ = read_messages(messages, sees=True)
-        ids = self._template.encode([message.said() for message in said])
         images = [image.data for message in said for image in message.images]
+        self._eye.check(images, "images")  # templates of such models fail on parts of a message
+        ids = self._template.encode([message.said() for message in said])
         seen = self._eye.expand(ids, images, "images")
         return self._generate(seen.ids, params, seen.media)
 

@@ -11,15 +11,16 @@ from kvasir.library.shelf import Shelf
 from kvasir.library.stored import Defaults
 
 
-def present(options: EngineOptions) -> tuple[EngineOptions, Defaults]:
+def present(options: EngineOptions, *, pulls: bool = True) -> tuple[EngineOptions, Defaults]:
     """``options`` with a path for a model that was named, and what was said of it when it was made.
-    A name of the hub that is not here yet is pulled. Raises ModelError."""
+    A name of the hub that is not here yet is pulled, unless somebody waits who must not wait
+    (``pulls``). Raises ModelError."""
     asked = options.model
     if asked is None or Path(asked).expanduser().exists():
         return options, Defaults()
     shelf = Shelf()
     model, name = shelf.find(asked), hub_name(asked)
-    if name is not None and (model is None or not shelf.is_whole(model)):
+    if pulls and name is not None and (model is None or not shelf.is_whole(model)):
         # Imported now: a start that pulls nothing needs neither HTTP nor bars of progress.
         from kvasir.cli.pulling import pulled
 

@@ -33,7 +33,9 @@ def serve(context: click.Context, /, **values: Any) -> int:
 
     def read() -> OptionValues:
         again = sources.read(EngineOptions, ServeOptions)
-        return OptionValues(again.of(ServeOptions), present(again.of(EngineOptions))[0])
+        # The event loop waits for it: nothing is fetched.
+        engine = present(again.of(EngineOptions), pulls=False)[0]
+        return OptionValues(again.of(ServeOptions), engine)
 
     engine, defaults = present(settings.of(EngineOptions))
     if defaults.parameters or defaults.system or defaults.messages:

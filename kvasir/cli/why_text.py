@@ -41,6 +41,9 @@ def why_text(found: dict[str, Any]) -> str:
     """A sentence and a remedy for each choice, and a bar for each part of its time."""
     lines = [str(found.get("id", ""))]
     for choice in found.get("choices") or []:
+        if "seconds" not in choice:  # forgotten, or one of many that ran beside the first
+            lines.append(f"choice {choice['index']}: {choice.get('state', '')}, not explained")
+            continue
         seconds, alone = float(choice["seconds"]), choice.get("alone_seconds")
         beside = f", {alone:.3f} s alone" if isinstance(alone, int | float) else ""
         lines.append(f"choice {choice['index']}: {seconds:.3f} s{beside}")

@@ -9,7 +9,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from kvasir.core.errors import ModelError
 from kvasir.doctor.finding import Finding, Scene
@@ -133,5 +132,4 @@ def _is_gated(text: str) -> bool:
 
 def _shown(address: str) -> str:
     """Without what says who asks."""
-    parts = urlsplit(address)
-    return f"{parts.scheme}://{parts.hostname or ''}" + (f":{parts.port}" if parts.port else "")
+    return address.rpartition("@")[2].rpartition("://")[2]

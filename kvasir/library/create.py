@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kvasir.core.errors import ModelError
-from kvasir.library.links import link
+from kvasir.library.links import linked
 from kvasir.library.modelfile import Modelfile
 from kvasir.library.names import HubName, hub_name, own_name
 from kvasir.library.shelf import Shelf
@@ -22,14 +22,10 @@ def create(shelf: Shelf, name: str, said: Modelfile, folder: Path, pull: Pull) -
     """The model called ``name``; one that was called so before is forgotten. ``folder``: of paths
     that ``said`` names; ``pull`` brings what is not here. Raises ModelError."""
     called = own_name(name)
-    before = shelf.find(called)
     base = _base(shelf, said.base, folder, pull)
     if base is None:
-        if before is not None:
-            shelf.remove(before.name)
-        base = link(shelf, folder / Path(said.base).expanduser(), called)
-    elif before is not None and before.name == called and before.folder != base.folder:
-        shelf.remove(before.name)
+        base = linked(shelf, folder / Path(said.base).expanduser(), called)
+    before = next((x for x in shelf.models() if x.name == called), None)
     made = msgspec.structs.replace(
         base,
         name=called,
@@ -38,14 +34,19 @@ def create(shelf: Shelf, name: str, said: Modelfile, folder: Path, pull: Pull) -
         created=int(time.time()),
     )
     shelf.keep(made)
+    if before is not None:
+        shelf.release(before)  # last: until here nothing is lost that was there
     return made
 
 
 def _base(shelf: Shelf, base: str, folder: Path, pull: Pull) -> StoredModel | None:
-    """None: ``base`` is a path."""
+    """None: ``base`` is a path, and not that of a file of the library."""
     path = folder / Path(base).expanduser()
     if path.exists():
-        return None
+        real = path.resolve()
+        own = (x for x in shelf.models() if not shelf.path(x).is_symlink())
+        same = next((x for x in own if shelf.path(x).resolve() == real), None)
+        return same and msgspec.structs.replace(same, defaults=Defaults())
     found = shelf.find(base)
     if found is not None and shelf.is_whole(found):
         return found

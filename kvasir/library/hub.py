@@ -8,6 +8,7 @@ bytes are fetched by ``transfer``.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
@@ -20,6 +21,11 @@ from kvasir.library.ranges import RangeSource
 ENDPOINT = "https://huggingface.co"
 SECONDS = 20.0
 """For an answer about a repository."""
+MAX_FILE_BYTES = 1 << 50
+MAX_PART = 200
+"""Characters of a folder's or a file's name: what is put behind it finds room, too."""
+_COMMIT = re.compile(r"[0-9A-Za-z]{1,64}")
+"""It becomes part of a path here."""
 
 
 class HubRepo(msgspec.Struct, frozen=True):
@@ -61,8 +67,14 @@ class Hub(msgspec.Struct, frozen=True):
         files = tuple(
             HubFile(x.rfilename, int(x.size), _digest(x.lfs, x.blob_id))
             for x in info.siblings or ()
-            if x.size is not None and _is_safe(x.rfilename)
+            if x.size is not None and 0 <= x.size <= MAX_FILE_BYTES and _is_safe(x.rfilename)
         )
+        if _COMMIT.fullmatch(str(info.sha)) is None:
+            raise ModelError(
+                f"{self.endpoint} says that {repo} is at {str(info.sha)[:80]!r}, which is no "
+                "commit: check HF_ENDPOINT",
+                code="hub_unreachable",
+            )
         return HubRepo(repo, str(info.sha), files)
 
     def source(self, repo: HubRepo, file: HubFile) -> RangeSource:
@@ -133,6 +145,7 @@ def _digest(lfs: object, blob: str | None) -> str:
 
 
 def _is_safe(name: str) -> bool:
-    """Stays in its folder, whoever lists it."""
+    """Stays in its folder, whoever lists it, and can be shown."""
     parts = name.split("/")
-    return "\\" not in name and "\0" not in name and all(x not in ("", ".", "..") for x in parts)
+    is_plain = name.isprintable() and "\\" not in name
+    return is_plain and all(x not in ("", ".", "..") and len(x) <= MAX_PART for x in parts)

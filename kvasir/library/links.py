@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
@@ -57,18 +58,27 @@ def outside(variables: Mapping[str, str] | None = None, home: Path | None = None
 def link(shelf: Shelf, path: Path, name: str, source: str = "") -> StoredModel:
     """``path`` is the model called ``name`` from now on. Raises ModelError where it is no model or
     the name is taken."""
-    path = path.expanduser().absolute()
     called = own_name(name)
     if shelf.find(called) is not None:
         raise ModelError(
             f"{called} is there already: kvasir rm {called} first, or use another name",
             code="model_exists",
         )
+    made = linked(shelf, path, called, source)
+    shelf.keep(made)
+    return made
+
+
+def linked(shelf: Shelf, path: Path, called: str, source: str = "") -> StoredModel:
+    """What ``link`` keeps, in a folder that no other name and no other file has: nothing that is
+    called otherwise changes. Raises ModelError where ``path`` is no model."""
+    path = path.expanduser().absolute()
     stem = _UNSAFE.sub("-", called)
-    folder = f"linked/{stem}"
+    whose = hashlib.sha256(f"{called}\0{path.resolve()}".encode(errors="surrogateescape"))
+    folder = f"linked/{stem}-{whose.hexdigest()[:12]}"
     if path.is_dir() and (path / "config.json").is_file():
         targets = {x.name: x for x in sorted(path.iterdir()) if x.is_file()}
-        folder, main = f"linked/{stem}/{stem}", ""
+        folder, main = f"{folder}/{stem}", ""
     elif path.is_file() and _is_gguf(path):
         main = f"{stem}.gguf"
         targets = {main: path}
@@ -83,16 +93,14 @@ def link(shelf: Shelf, path: Path, name: str, source: str = "") -> StoredModel:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.unlink(missing_ok=True)
         place.symlink_to(target.resolve())
-    made = StoredModel(called, folder, files, main, source or str(path), created=int(time.time()))
-    shelf.keep(made)
-    return made
+    return StoredModel(called, folder, files, main, source or str(path), created=int(time.time()))
 
 
 def _is_gguf(path: Path) -> bool:
     try:
         with path.open("rb") as stream:
             return stream.read(len(MAGIC)) == MAGIC
-    except OSError:
+    except (OSError, ValueError):  # a name with NUL
         return False
 
 
@@ -111,8 +119,9 @@ def _of_ollama(models: Path) -> Iterator[Outside]:
     manifests = models / "manifests"
     for path in sorted(x for x in manifests.rglob("*") if x.is_file()):
         blob = _model_blob(path, models / "blobs")
-        if blob is not None and _is_gguf(blob):
-            *space, name, tag = path.relative_to(manifests).parts[1:]
+        parts = path.relative_to(manifests).parts[1:]
+        if blob is not None and len(parts) > 1 and _is_gguf(blob):
+            *space, name, tag = parts
             called = f"{name}:{tag}" if tag != "latest" else name
             owner = [x for x in space if x != "library"]
             yield Outside("/".join([*owner[:1], called]), blob, "ollama")
@@ -123,9 +132,10 @@ def _model_blob(manifest: Path, blobs: Path) -> Path | None:
         with manifest.open("rb") as stream:
             said = msgspec.json.decode(stream.read(_MAX_MANIFEST))
         layers = {layer["mediaType"]: str(layer["digest"]) for layer in said["layers"]}
-        return blobs / layers[_MODEL_LAYER].replace(":", "-")
-    except (OSError, msgspec.DecodeError, KeyError, TypeError):
+        digest = layers[_MODEL_LAYER].replace(":", "-")
+    except (OSError, msgspec.DecodeError, KeyError, TypeError, RecursionError):
         return None
+    return blobs / digest if Path(digest).name == digest else None
 
 
 def _of_lm_studio(models: Path) -> Iterator[Outside]:

@@ -3,8 +3,9 @@ with its line, and nothing is made then."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -23,15 +24,16 @@ ROLES = ("system", "user", "assistant")
 class KnownParameter(msgspec.Struct, frozen=True):
     name: str
     """Of ``SamplingParams``; ``max_model_len`` is the engine's."""
-    kind: Callable[[str], Any]
+    kind: Callable[[Any], Any]
     is_list: bool = False
 
 
+LENGTH = "max_model_len"
 _OTHERS = {
     "seed": KnownParameter("seed", int),
     "num_predict": KnownParameter("max_tokens", int),
     "stop": KnownParameter("stop", str, is_list=True),
-    "num_ctx": KnownParameter("max_model_len", int),
+    "num_ctx": KnownParameter(LENGTH, int),
 }
 REFUSED = {
     "ADAPTER": "adapters are not supported: merge it into the model",
@@ -52,6 +54,50 @@ def known_parameters() -> dict[str, KnownParameter]:
         if field.peers.default("ollama") is not None
     }
     return numbers | _OTHERS
+
+
+def read_parameters(said: Mapping[str, Any]) -> tuple[dict[str, Any], int | None]:
+    """The same of JSON: fields of ``SamplingParams``, and the longest context, if one is said.
+    Raises ModelError."""
+    found: dict[str, Any] = {}
+    for word, value in said.items():
+        known = known_parameters().get(word)
+        if known is None:
+            raise _invalid(f"{word[:64]!r} is not known: use {', '.join(known_parameters())}")
+        try:
+            _put(known, _of_json(known, value), found)
+        except ValueError:
+            kind = "a text, or a list of texts" if known.is_list else "a number"
+            raise _invalid(f"{word} is {str(value)[:60]!r}, which is not {kind}") from None
+    return found, found.pop(LENGTH, None)
+
+
+def _of_json(known: KnownParameter, value: Any) -> Any:
+    """Raises ValueError."""
+    if known.is_list:
+        texts = value if isinstance(value, list) else [value]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError
+        return texts
+    if isinstance(value, bool) or not isinstance(value, int | float) or known.kind(value) != value:
+        raise ValueError
+    return known.kind(value)
+
+
+def _put(known: KnownParameter, value: Any, found: dict[str, Any]) -> None:
+    """``value``: of a list several. Raises ValueError."""
+    if known.is_list:
+        found.setdefault(known.name, []).extend(value)
+    elif not math.isfinite(value) or (known.name == LENGTH and value < 1):
+        raise ValueError
+    elif known.name == "max_tokens" and value < 0:
+        found.pop(known.name, None)  # as many as there is room for, which is the default
+    else:
+        found[known.name] = value
+
+
+def _invalid(why: str) -> ModelError:
+    return ModelError(f"parameters: {why}", code="invalid_parameters")
 
 
 class Modelfile(msgspec.Struct, frozen=True):
@@ -88,7 +134,7 @@ def read_modelfile(text: str, name: str = "Modelfile") -> Modelfile:
             raise _refused(name, said.line, f"{said.word}: {why}")
     if not base:
         raise _refused(name, 1, "it has no FROM, which names a model or a file")
-    length = parameters.pop("max_model_len", None)
+    length = parameters.pop(LENGTH, None)
     return Modelfile(base, Defaults(parameters, system, tuple(messages), length), license)
 
 
@@ -131,16 +177,11 @@ def _parameter(said: Instruction, parameters: dict[str, Any], name: str) -> None
         raise _refused(name, said.line, f"PARAMETER {word}: use one of {names}")
     try:
         read = known.kind(_unquoted(value.strip()))
+        _put(known, [read] if known.is_list else read, parameters)
     except ValueError:
         raise _refused(
-            name, said.line, f"PARAMETER {word}: {value.strip()[:60]!r} is no number"
+            name, said.line, f"PARAMETER {word}: {value.strip()[:60]!r} is no number for it"
         ) from None
-    if known.is_list:
-        parameters.setdefault(known.name, []).append(read)
-    elif known.name == "max_tokens" and read < 0:
-        parameters.pop(known.name, None)  # as many as there is room for, which is the default
-    else:
-        parameters[known.name] = read
 
 
 def _message(said: Instruction, name: str) -> tuple[str, str]:

@@ -16,7 +16,9 @@ import msgspec
 
 from kvasir.core.errors import ModelError
 
-_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII)
+_NUMBER = re.compile(r"\d{1,18}", re.ASCII)
+"""Others are none: of more digits int() makes none, and it takes those of other scripts."""
 RETRIED = (408, 425, 429, 500, 502, 503, 504)
 """Statuses that may go away."""
 
@@ -63,7 +65,7 @@ class RangeSource(msgspec.Struct, frozen=True):
     def _check(self, response: http.client.HTTPResponse, start: int, end: int) -> None:
         if response.status == http.client.OK:
             length = response.headers.get("Content-Length", "")
-            if length.isdigit() and int(length) != self.n_bytes:
+            if _NUMBER.fullmatch(length) and int(length) != self.n_bytes:
                 raise self.changed(f"has {length} bytes")
             if start > 0 or end < self.n_bytes:
                 raise WholeOnly
@@ -86,7 +88,8 @@ class RangeSource(msgspec.Struct, frozen=True):
     def _failed(self, error: urllib.error.HTTPError) -> Exception:
         if error.code in RETRIED:
             after = error.headers.get("Retry-After", "")
-            return Interrupted(f"status {error.code}", min(60.0, float(after.isdigit() and after)))
+            seconds = float(after) if _NUMBER.fullmatch(after) else 0.0
+            return Interrupted(f"status {error.code}", min(60.0, seconds))
         if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
             return self.changed("has fewer bytes")
         if 300 <= error.code < 400:

@@ -6,6 +6,7 @@ no look reads them. Nothing here asks a network.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -113,6 +114,10 @@ class Shelf:
         them; the bytes that this gave back. Linked files stay where they are."""
         model = self.known(name)
         self._path(model.name).unlink(missing_ok=True)
+        return self.release(model)
+
+    def release(self, model: StoredModel) -> int:
+        """Removes those files of what is no model any more that no other one has."""
         kept = {place for other in self.models() for place in self.places(other)}
         freed = 0
         for place in self.places(model):
@@ -128,12 +133,21 @@ class Shelf:
         return [path for path in found if path not in kept]
 
     def prune(self) -> int:
-        """Removes them, and what was fetched of models that are not whole; the bytes."""
-        freed = sum(self.remove(x.name) for x in self.models() if not self.is_whole(x))
+        """Removes them, and what was fetched of models that are not whole and that nobody fetches
+        now; the bytes. A link takes no room, and what it leads to may come back, as a disk does."""
+        left = [x for x in self.models() if not self._is_kept(x)]
+        freed = sum(self.remove(x.name) for x in left)
         for path in self.orphans():
             freed += _unlink(path)
             _prune_folders(path.parent, self.files)
         return freed
+
+    def _is_kept(self, model: StoredModel) -> bool:
+        """Whether it is whole, linked, or fetched by a process now."""
+        places = list(self.places(model))
+        is_linked = any(place.is_symlink() for place in places)
+        is_fetched = any(_is_locked(place.with_name(place.name + LOCK)) for place in places)
+        return is_linked or is_fetched or self.is_whole(model)
 
     def _path(self, name: str) -> Path:
         return self._names / (quote(name, safe="", errors="surrogateescape") + SUFFIX)
@@ -178,6 +192,20 @@ def _unlink(path: Path) -> int:
     freed = _n_held(path)
     path.unlink(missing_ok=True)
     return freed
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _prune_folders(folder: Path, top: Path) -> None:

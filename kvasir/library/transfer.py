@@ -73,11 +73,16 @@ def fetch_file(
                 transfer.close()
             checking()
             _check_hash(partial, file)
+            os.replace(partial, place)
+        except FileNotFoundError:
+            raise ModelError(
+                f"{file.name} was removed while it was fetched: pull it again",
+                code="download_failed",
+            ) from None
         except OSError as error:
             if error.errno not in FULL:
                 raise
             raise _full(place, file.n_bytes) from None
-        os.replace(partial, place)
         _beside(place, JOURNAL).unlink(missing_ok=True)
         _sync_folder(place.parent)
 
@@ -97,12 +102,13 @@ class _FileTransfer:
 
     def run(self, progress: Progress) -> None:
         """Raises ModelError, OSError, and what ``progress`` raises."""
-        try:
-            self._all(progress)
-        except WholeOnly:
-            self._stopped.clear()
-            self._journal.whole()
-            self._all(progress)
+        for _ in range(self._patience.n_tries):
+            try:
+                return self._all(progress)
+            except WholeOnly:  # what came of it is of no use: each cut begins it anew
+                self._stopped.clear()
+                self._journal.whole()
+        raise self._gave_up(Interrupted("the answer, which is always the whole file, ended early"))
 
     def close(self) -> None:
         self._journal.close()

@@ -63,6 +63,11 @@ class Current:
         self._read = read
         self._followers: list[Follower] = []
 
+    @property
+    def model(self) -> str | None:
+        """Where the engine finds its model, also when it is started again; None: the default."""
+        return self._engine.model
+
     def follow(self, follower: Follower) -> None:
         """Calls ``follower`` with the options, now and after each change."""
         self._followers.append(follower)

@@ -10,13 +10,14 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from kvasir.core.errors import KvasirError, ModelError, RequestError
 from kvasir.library.create import merged
-from kvasir.library.modelfile import known_parameters
+from kvasir.library.modelfile import ROLES, read_parameters
 from kvasir.library.names import hub_name, own_name
 from kvasir.library.shelf import Shelf
 from kvasir.library.stored import Defaults, StoredModel
@@ -112,11 +113,26 @@ async def post_copy(service: Service, exchange: Exchange) -> None:
 
 
 async def delete_model(service: Service, exchange: Exchange) -> None:
-    """Raises RequestError (404) where there is no such model. One that is served is kept."""
+    """Raises RequestError: 404 where there is no such model, 409 for the last name of the one that
+    is served, which an engine that is started again opens again."""
     async with _reading(service, exchange, OllamaDelete) as request:
         name = _named(request.model, request.name)
-        await asyncio.to_thread(_quietly, Shelf().remove, name)
+        await asyncio.to_thread(_quietly, _remove, name, service.current.model)
     await exchange.send_bytes(b"", b"application/json")
+
+
+def _remove(name: str, served: str | None) -> None:
+    shelf = Shelf()
+    model = shelf.known(name)
+    alike = sum(other.folder == model.folder for other in shelf.models())
+    if alike == 1 and served is not None and shelf.path(model) == Path(served):
+        raise RequestError(
+            f"{model.name} is served: end the server first, or kvasir cp {model.name} OTHER",
+            param="model",
+            code="model_in_use",
+            status=409,
+        )
+    shelf.remove(model.name)
 
 
 def _made(request: OllamaCreate) -> StoredModel:
@@ -124,22 +140,12 @@ def _made(request: OllamaCreate) -> StoredModel:
     if not request.base:
         raise RequestError("from is missing: name a model of the library", param="from")
     base: StoredModel = _quietly(Shelf().known, request.base)
-    known = known_parameters()
-    unknown = [key for key in request.parameters if key not in known]
-    if unknown:
-        raise RequestError(
-            f"parameters: {unknown[0][:64]!r} is not known: use {', '.join(known)}",
-            param="parameters",
-        )
-    said = {known[key].name: value for key, value in request.parameters.items()}
-    length = said.pop("max_model_len", None)
+    said, length = _quietly(read_parameters, request.parameters)
+    messages = tuple((x.get("role", "user"), x.get("content", "")) for x in request.messages)
+    if any(role not in ROLES for role, _ in messages):
+        raise RequestError(f"messages: a role is one of {', '.join(ROLES)}", param="messages")
     texts = request.license
-    over = Defaults(
-        said,
-        request.system,
-        tuple((x.get("role", "user"), x.get("content", "")) for x in request.messages),
-        length,
-    )
+    over = Defaults(said, request.system, messages, length)
     return msgspec.structs.replace(
         base,
         name=name,
@@ -148,7 +154,7 @@ def _made(request: OllamaCreate) -> StoredModel:
     )
 
 
-def _quietly(call: Any, *arguments: str) -> Any:
+def _quietly(call: Any, *arguments: Any) -> Any:
     """What is not there is a client's mistake: 404. Raises RequestError."""
     try:
         return call(*arguments)

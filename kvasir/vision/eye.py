@@ -29,13 +29,18 @@ class Eye:
         mark, spelling = self.spelling
         return text.replace(mark, spelling) if mark else text
 
+    def check(self, images: Sequence[object], where: str) -> None:
+        """Raises RequestError (400) where it reads none."""
+        if images and self.sight is None:
+            raise RequestError("this model reads no images: leave them out", param=where)
+
     def expand(self, ids: Sequence[int], images: Sequence[object], where: str) -> Expanded:
         """``ids`` with the tokens of ``images`` (of Pillow's, paths, files in base64) in place of
         each placeholder. Raises RequestError (400; 501 without Pillow)."""
         if not images:
             return Expanded(tuple(ids))
-        if self.sight is None:
-            raise RequestError("this model reads no images: leave them out", param=where)
+        self.check(images, where)
+        assert self.sight is not None
         check_pillow()
         # Pillow, which only an extra brings.
         from kvasir.vision.direct import read_image

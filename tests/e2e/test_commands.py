@@ -135,6 +135,18 @@ def test_an_answer_that_is_dropped_frees_its_blocks(patient: Local) -> None:
     patient.close()
 
 
+def test_images_for_a_model_that_sees_none_are_told(
+    local: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its template, which may know no parts of a message, is asked."""
+    monkeypatch.setattr(local, "_template", None)
+    url = "data:image/png;base64,iVBORw0KGgo="
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "what?"}]
+    with pytest.raises(RequestError, match="this model reads no images"):
+        next(local.chat([{"role": "user", "content": parts}], LASTING))
+    local.close()
+
+
 def test_an_engine_that_dies_is_told(patient: Local) -> None:
     assert isinstance(patient, LocalModel)
     (engine,) = engines()

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from kvasir.library.links import link
 from kvasir.library.shelf import Shelf
 from tests import tiny
 from tests.e2e.harness import running_server
@@ -59,6 +60,12 @@ def test_models_come_and_go(
             assert Shelf().known("brief").defaults.system == "be brief"
             refused = ask("POST", "/api/create", {**said, "quantize": "q4_0"})
             assert refused.status_code == 400 and "quantize" in refused.json()["error"]
+            for wrong in (
+                {"parameters": {"num_ctx": "long"}},
+                {"messages": [{"role": "tool", "content": "x"}]},
+            ):
+                assert ask("POST", "/api/create", {**said, **wrong}).status_code == 400
+            assert Shelf().known("brief").defaults.system == "be brief"
             for each in (name, "mine", "brief"):
                 assert ask("DELETE", "/api/delete", {"model": each}).status_code == 200
             assert ask("DELETE", "/api/delete", {"model": "mine"}).status_code == 404
@@ -96,3 +103,26 @@ def test_a_pull_ends_with_its_client(
             again = httpx.post(url, **asked)
             assert json.loads(again.text.splitlines()[-1]) == {"status": "success"}
             assert Shelf().is_whole(Shelf().known(f"{REPO}:Q8_0"))
+
+
+def test_what_is_served_keeps_its_files(
+    toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that is started again opens them again."""
+    monkeypatch.setenv("KVASIR_CACHE", str(tmp_path / "cache"))
+    shelf = Shelf()
+    path = shelf.path(link(shelf, toy_folder, "mine"))
+    with running_server(path, admin_port=0, admin_key="operator") as server:
+        url, asked = _admin_url(server), {"headers": KEY, "trust_env": False, "timeout": 60}
+
+        def delete(name: str) -> httpx.Response:
+            body = {"model": name}
+            return httpx.request("DELETE", url + "/api/delete", json=body, **asked)
+
+        refused = delete("mine")
+        assert refused.status_code == 409 and "mine is served" in refused.json()["error"]
+        assert path.exists()
+        shelf.copy("mine", "other")
+        assert delete("mine").status_code == 200 and path.exists()
+        assert delete("other").status_code == 409
+    assert shelf.is_whole(shelf.known("other"))

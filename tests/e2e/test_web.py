@@ -10,13 +10,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from kvasir.serve.routes_web import POLICY
 from kvasir.web.files import read_page
-from tests.e2e.harness import Server
+from tests.e2e.harness import Server, wait_until
+from tests.e2e.test_keys import bearer, make
 
 StartServer = Callable[..., AbstractContextManager[Server]]
 HTML = {"accept": "text/html,application/xhtml+xml"}
@@ -124,30 +126,40 @@ def test_the_dashboard_says_what_metrics_say(toy: Server) -> None:
         "kvasir_request_success_total", finished_reason="length"
     )
     assert told["windows"].keys() == {"60", "300", "3600"}
-    assert told["windows"]["3600"]["ttft"]["count"] >= 0
+    assert told["windows"]["3600"]["ttft"]["count"] >= 1
     again = toy.get("/v1/dashboard").json()
     assert again["at"] == told["at"]  # one snapshot for all who look
     history = toy.get("/v1/dashboard/history").json()
     assert len(history["at"]) == len(history["running"])
 
 
-def test_requests_of_other_keys_are_counted_and_not_named(server: StartServer) -> None:
-    with server(api_key="secret", faults={"seconds": 0.05}) as own:
-        key = {"authorization": "Bearer secret"}
+def test_requests_of_other_keys_are_counted_and_not_named(
+    server: StartServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "keys"
+    alice, bob = (bearer(make(path, x, "inference", "metrics")) for x in ("alice", "bob"))
+    with server(api_key_file=str(path), faults={"seconds": 0.05}) as own:
         asked = {**TEXT, "model": own.model, "max_tokens": 200, "ignore_eos": True, "stream": True}
+
+        def ask(place: str, whose: dict[str, str]) -> httpx.Response:
+            return httpx.get(own.url + place, headers=whose, trust_env=False)
+
         with own.http.stream(
-            "POST", own.url + "/v1/completions", json=asked, headers=key
+            "POST", own.url + "/v1/completions", json=asked, headers=alice
         ) as answer:
-            lines = answer.iter_lines()
-            name = re.search(r'"id":"([^"]+)"', next(x for x in lines if x))
-            assert name is not None
-            kv = {"requests": []}
-            deadline = time.monotonic() + 20
-            while not kv["requests"] and time.monotonic() < deadline:
-                kv = httpx.get(own.url + "/v1/dashboard", headers=key, trust_env=False).json()["kv"]
-                time.sleep(0.1)
-            assert [row["id"] for row in kv["requests"]] == [name[1]]
-            assert kv["others"]["running"] == 0
+            lines = answer.iter_lines()  # which ends the answer with itself
+            found = re.search(r'"id":"([^"]+)"', next(x for x in lines if x))
+            assert found is not None
+            name = found[1]
+            wait_until(lambda: bool(ask("/v1/dashboard", alice).json()["kv"]["requests"]))
+            for whose, names, n_others in ((alice, [name], 0), (bob, [], 1)):
+                told = ask("/v1/dashboard", whose)
+                kv = told.json()["kv"]
+                assert [row["id"] for row in kv["requests"]] == names
+                assert kv["others"]["running"] == n_others
+                assert (name in told.text) is bool(names)
+            statuses = [ask(f"/v1/requests/{name}/why", x).status_code for x in (alice, bob)]
+            assert statuses == [200, 404]
 
 
 def test_why_an_answer_took_its_time(toy: Server) -> None:

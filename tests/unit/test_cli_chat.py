@@ -282,11 +282,12 @@ def test_a_conversation_is_kept_in_a_file(tmp_path: Path) -> None:
     assert other.messages == talk.messages
     branch = {"id": "b", "parent": "0", "role": "assistant", "content": "of another branch"}
     kept["messages"].append(branch)
-    kept["settings"]["mirostat"] = 1
+    kept["settings"] |= {"mirostat": 1, "temperature": "hot", "seed": 1.5, "stop": {}, "top_k": 3}
     path.write_text(json.dumps(written))
     other.take(f"/load {path}")
     assert other.messages == talk.messages and "1 of other branches" in screen.getvalue()
-    assert "not taken: mirostat" in screen.getvalue()
+    assert "not taken: temperature, mirostat, seed, stop" in screen.getvalue().replace("\n", " ")
+    assert (other.talk.params.top_k, other.talk.params.stop) == (3, None)
     kept["messages"][0]["parent"] = "3"
     path.write_text(json.dumps(written))
     other.take(f"/load {path}")

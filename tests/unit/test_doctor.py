@@ -294,6 +294,9 @@ SECRETS = {
     "KVASIR_API_KEY": "sk-1",
     "KVASIR_ADMIN_KEY": "sk-2",
     "https_proxy": "http://me:secret@proxy:3128",
+    "HTTPS_PROXY": "me:bare@proxy:3129",
+    "http_proxy": "http://me:with/slash@proxy:3130",
+    "HF_ENDPOINT": "https://me:p@ss/word@mirror",
     "AWS_SECRET_ACCESS_KEY": "aws",
 }
 
@@ -301,10 +304,29 @@ SECRETS = {
 def test_a_report_has_no_secrets(clean: Scene) -> None:
     place = msgspec.structs.replace(clean, variables=SECRETS)
     text = msgspec.json.encode(bundle(place, [])).decode()
-    for secret in ("hf_abc", "sk-1", "sk-2", "secret@", "aws", str(Path.home()) + "/"):
+    for secret in (
+        "hf_abc",
+        "sk-1",
+        "sk-2",
+        "secret@",
+        "bare",
+        "slash",
+        "word",
+        "aws",
+        str(Path.home()) + "/",
+    ):
         assert secret not in text or secret == "//", secret
     assert variables(SECRETS)["KVASIR_API_KEY"] == REDACTED
-    assert "proxy:3128" in text
+    assert all(f'proxy:{port}"' in text for port in (3128, 3129, 3130))
+    assert '"https://mirror"' in text
+
+
+@pytest.mark.parametrize("proxy", ["http://me:secret@host:abc", "me:secret@host:abc"])
+def test_a_proxy_that_is_none_is_told_without_its_user(clean: Scene, proxy: str) -> None:
+    said = {"HF_ENDPOINT": "http://127.0.0.1:1", "HTTPS_PROXY": proxy}
+    place = msgspec.structs.replace(clean, model="org/m", variables=said)
+    cures = [x.finding.cure for x in examine(place) if x.check == "hub"]
+    assert cures == ["check HTTPS_PROXY=host:abc, or unset it"]
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvasir.cli.main import run_command
+from kvasir.cli.named import present
 from kvasir.config.advice import advise
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
@@ -262,6 +263,15 @@ def test_a_pulled_model_asks_no_network(hub: StandIn, monkeypatch: pytest.Monkey
     assert len(hub.asked) == n_asked
 
 
+def test_options_that_are_read_again_fetch_nothing(hub: StandIn) -> None:
+    """A server's event loop waits for them."""
+    options = EngineOptions(model=f"{REPO}:Q4_0")
+    assert present(options, pulls=False)[0] == options and hub.asked == []
+    assert pull(hub, f"{REPO}:Q4_0", force=True).name == options.model
+    found = present(options, pulls=False)[0].model
+    assert found is not None and found.endswith("tiny.Q4_0.gguf")
+
+
 def test_links(hub: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "outside.gguf"
     place.write_bytes(hub.files[REPO]["tiny.Q4_0.gguf"])
@@ -298,6 +308,12 @@ def test_models_of_others_are_found(
     layer = {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:abc"}
     manifest.write_text(json.dumps({"layers": [layer]}))
     (manifest.parent / "broken").write_text("{")
+    (manifest.parent / "deep").write_text("[" * 100_000)
+    for name, digest in {"nul": "sha256:a\0b", "up": "../blobs/sha256-abc", "dots": ".."}.items():
+        lies = {**layer, "digest": digest}
+        (manifest.parent / name).write_text(json.dumps({"layers": [lies]}))
+    for place in (manifest.parents[3] / "flat", manifest.parents[2] / "flat"):
+        place.write_text(json.dumps({"layers": [layer]}))
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME", "OLLAMA_MODELS"):
         monkeypatch.delenv(name, raising=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvasir.core.errors import ModelError
-from kvasir.library.modelfile import read_modelfile
+from kvasir.library.modelfile import read_modelfile, read_parameters
 from kvasir.library.names import HubName, hub_name, own_name
 from kvasir.library.quants import Fit, HubFile, Quant, chosen, quants, tagged
 
@@ -111,6 +111,8 @@ def test_a_modelfile_is_read() -> None:
         ("FROM a\nFROM b", "Modelfile:2: FROM: FROM may stand once"),
         ("FROM a\nPARAMETER mirostat 1", "Modelfile:2: PARAMETER mirostat: use one of temp"),
         ("FROM a\nPARAMETER top_k many", "Modelfile:2: PARAMETER top_k: 'many' is no number"),
+        ("FROM a\nPARAMETER temperature nan", "temperature: 'nan' is no number for it"),
+        ("FROM a\nPARAMETER num_ctx 0", "num_ctx: '0' is no number for it"),
         ("FROM a\nMESSAGE tool x", "Modelfile:2: MESSAGE tool: a role is"),
         ('FROM a\nSYSTEM """x', 'Modelfile:2: """ has no end'),
         ("FROM a\nnonsense", "Modelfile:2: 'nonsense' is no instruction"),
@@ -121,3 +123,32 @@ def test_what_a_modelfile_cannot_say(text: str, says: str) -> None:
     with pytest.raises(ModelError) as caught:
         read_modelfile(text)
     assert says in caught.value.message
+
+
+def test_parameters_of_json_are_those_of_a_modelfile() -> None:
+    said = {"num_ctx": 128, "num_predict": -1, "temperature": 1, "stop": "AI:", "top_k": 5}
+    found = {"temperature": 1.0, "stop": ["AI:"], "top_k": 5}
+    assert read_parameters(said) == (found, 128)
+    assert read_parameters({"stop": ["a", "b"], "num_predict": 7}) == (
+        {"stop": ["a", "b"], "max_tokens": 7},
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_ctx", "abc"),
+        ("num_ctx", -5),
+        ("temperature", "hot"),
+        ("temperature", None),
+        ("seed", 1.5),
+        ("top_k", True),
+        ("stop", ["a", 1]),
+        ("mirostat", 1),
+    ],
+)
+def test_parameters_of_json_that_are_none(name: str, value: object) -> None:
+    """What were kept of them would make the model unreadable."""
+    with pytest.raises(ModelError, match=f"parameters: '?{name}"):
+        read_parameters({"top_p": 0.5, name: value})

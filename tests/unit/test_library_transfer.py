@@ -50,8 +50,11 @@ FAULTS: dict[str, dict[str, object]] = {
     "cut": {"cuts": 9},
     "stalled": {"stalls": 4},
     "busy": {"busy": 2},
+    "busy for no number": {"busy": 2, "busy_for": "\xb2"},
+    "busy for ever": {"busy": 1, "busy_for": "-1"},
     "cut and busy": {"cuts": 3, "busy": 2, "stalls": 1},
     "no ranges": {"knows_ranges": False},
+    "no ranges and cut": {"knows_ranges": False, "cuts": 5},
 }
 
 
@@ -63,6 +66,26 @@ def test_a_file_comes_whole(name: str, tmp_path: Path) -> None:
     assert place.read_bytes() == DATA
     assert left(place) == [NAME]
     assert stand_in.sent <= len(DATA) + TWICE
+
+
+def test_no_ranges_and_cut_for_ever(tmp_path: Path) -> None:
+    says = "always the whole file, ended early"
+    faults = {"knows_ranges": False, "cuts": 10**6}
+    with serving(hub(**faults)) as stand_in, pytest.raises(ModelError, match=says):
+        fetch(stand_in, tmp_path / NAME)
+
+
+def test_what_is_removed_meanwhile_is_told(tmp_path: Path) -> None:
+    """By another process: kvasir rm."""
+    place = tmp_path / NAME
+
+    def forget(done: int, n_bytes: int) -> None:
+        place.with_name(NAME + ".partial").unlink(missing_ok=True)
+
+    with serving(hub()) as stand_in:
+        source = Hub(stand_in.url).source(HubRepo(REPO, COMMIT, (FILE,)), FILE)
+        with pytest.raises(ModelError, match="was removed while it was fetched: pull it again"):
+            fetch_file(source, FILE, place, forget, QUICK)
 
 
 def test_four_ranges_at_a_time(tmp_path: Path) -> None:
@@ -81,6 +104,7 @@ def test_four_ranges_at_a_time(tmp_path: Path) -> None:
         ({"grown": 7}, f"has {len(DATA) + 7} bytes, {len(DATA)} were announced", True),
         ({"busy": 99}, "status 503, 3 times in a row.*pull it again to go on", True),
         ({"cuts": 10**6, "cut_bytes": 0}, "3 times in a row", True),
+        ({"says": f"bytes 0-9/{'9' * 5000}"}, "did not say which range it sends", True),
     ],
 )
 def test_what_is_wrong_has_no_name(

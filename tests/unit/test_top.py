@@ -24,6 +24,7 @@ from kvasir.cli.top_text import (
     shown_ids,
     to_json,
 )
+from kvasir.cli.why_text import why_text
 from scripts.levels import levels
 
 TEXT = """\
@@ -148,6 +149,20 @@ def test_why_an_answer_was_slow(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[-1] for line in lines[2:]] == ["queued", "decode"]
     assert run_command(["why", "b", "--url", url]) == 1
+
+
+def test_choices_that_are_not_explained_are_named() -> None:
+    """Of many the first few are explained, and old ones are forgotten."""
+    choices = [
+        {"index": 0, "state": "finished", "seconds": 1.0, "sentence": "Nothing slowed it down."},
+        {"index": 4, "state": "finished"},
+        {"index": 5, "state": "forgotten"},
+    ]
+    told = why_text({"id": "cmpl-1", "choices": choices}).splitlines()
+    assert told[-2:] == [
+        "choice 4: finished, not explained",
+        "choice 5: forgotten, not explained",
+    ]
 
 
 def test_keys_of_the_screen() -> None:

@@ -7,6 +7,7 @@ const tree = await page('tree.js');
 const { take, rate } = await page('answer.js');
 const { firstDifference } = await page('difference.js');
 const format = await page('format.js');
+const { isNewer } = await page('api.js');
 
 test('events are whole however the text is cut', () => {
   const text = ': hello\n\ndata: {"a":1}\n\ndata: one\r\ndata:two\r\n\r\nevent: x\ndata: [DONE]\n\n';
@@ -119,4 +120,53 @@ test('differences and numbers', () => {
   assert.deepEqual([0.0004, 0.05, 0.2, 1.234, 75, 130, null].map(format.duration), ['0.4 ms', '50 ms', '200 ms', '1.23 s', '75.0 s', '2 min 10 s', '–']);
   assert.deepEqual(['', ' a', 'a\n', '\r', '\u200b\t'].map(format.visible), ['∅', '␣a', 'a⏎\n', '‹d›', '‹200b›⇥']);
   assert.deepEqual([900, 1500, 2_500_000].map(format.size), ['900 B', '1.5 kB', '2.5 MB']);
+});
+
+function fileOf(messages, more = {}) {
+  return { format: tree.FORMAT, version: 1, conversations: [{ id: 'x', title: 't', messages, ...more }] };
+}
+
+test('a file whose messages follow each other in a circle has an end', { timeout: 5000 }, () => {
+  const said = (id, parent, time) => ({ id, parent, time, role: 'user', content: id });
+  const circles = [said('a', 'b', 5), said('b', 'a', 6), said('c', 'b', 4), said('d', 'd', 1), said('e', 'c', 2), said('f', null, 0)];
+  for (let first = 0; first < circles.length; first++) {
+    const order = [...circles.slice(first), ...circles.slice(0, first)];
+    const [made] = tree.imported(fileOf(order, { selected: 'c' }));
+    assert.equal(made.messages.size, circles.length);
+    for (const message of made.messages.values()) {
+      assert.ok(tree.pathTo(made, message.id)[0].parent === null);
+      tree.leafBelow(made, message.id);
+      const [kept, gone] = tree.without(made, message.id);
+      assert.equal(kept.messages.size + gone.length, circles.length);
+    }
+  }
+});
+
+test('what is imported as a picture can be shown as one', () => {
+  const head = 'data:image/png;base64,';
+  const files = [`${head}iVBORw0KGgo=`, `${head}@@@`, `${head}abc`, `${head}iVBO;x`, 'data:text/html;base64,aGk='];
+  const [made] = tree.imported(fileOf([{ id: 'a', role: 'user', content: '', attachments: files.map((data) => ({ name: 'x', data })) }]));
+  const [message] = made.messages.values();
+  assert.deepEqual(message.attachments.map((file) => file.data !== undefined), [true, false, false, false, false]);
+});
+
+test('settings come back, and nothing that is none', () => {
+  const settings = { temperature: 0.5, stop: ['a', 'b'], reasoning_effort: 'low' };
+  const [made] = tree.imported(fileOf([], { settings: { ...settings, store: true, model: 'x', messages: 'y', tools: [{}] } }));
+  assert.deepEqual(made.head.settings, settings);
+});
+
+test('a page is as new as the server says, also through a proxy that calls the tag weak', async () => {
+  const real = globalThis.fetch;
+  const told = async (etag) => {
+    globalThis.fetch = async () => new Response('', { headers: etag === null ? {} : { etag } });
+    return isNewer();
+  };
+  try {
+    const found = [];
+    for (const tag of ['"page"', 'W/"page"', '"other"', 'W/"other"', null]) found.push(await told(tag));
+    assert.deepEqual(found, [false, false, true, true, false]);
+  } finally {
+    globalThis.fetch = real;
+  }
 });

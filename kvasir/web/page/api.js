@@ -101,7 +101,7 @@ export async function state() {
 export async function isNewer() {
   try {
     const response = await fetch(address('ui/'), { cache: 'no-store', credentials: 'omit' });
-    const tag = (response.headers.get('etag') ?? '').replaceAll('"', '');
+    const tag = (response.headers.get('etag') ?? '').replace(/^W\/|"/g, ''); // a proxy may call it weak
     return tag !== '' && !import.meta.url.includes(`/${tag}/`);
   } catch {
     return false;

@@ -20,6 +20,8 @@
 
 export const FORMAT = 'kvasir.conversations';
 const MAX_TITLE = 60;
+/** Fields of a request that are no settings of the page. */
+const NOT_DRAWN = new Set(['model', 'messages', 'prompt', 'user', 'metadata']);
 
 /** Random, also where a page is not served over TLS and has no `randomUUID`. */
 export function newId() {
@@ -204,6 +206,7 @@ function importedOne(told) {
     const attachments = (each.attachments ?? []).map(importedFile);
     messages.set(id, newMessage(conversation, parent, { id, ...said, ...more, time, attachments }));
   }
+  cutCircles(messages);
   const selected = ids.get(told.selected) ?? null;
   const head = { ...conversation.head, title: text(told.title).slice(0, 200), created: Number(told.created) || Date.now() };
   const made = { head: { ...head, selected }, messages };
@@ -211,9 +214,25 @@ function importedOne(told) {
   return selected || !roots.length ? made : selecting(made, leafBelow(made, roots[0].id));
 }
 
+/** Each message has a way to a first one: who follows a circle comes to no end.
+ * @param {Map<string, Message>} messages */
+function cutCircles(messages) {
+  const sound = new Set();
+  for (const start of messages.values()) {
+    const way = new Set();
+    /** @type {Message | undefined} */
+    let at = start;
+    for (; at && !sound.has(at.id); at = messages.get(at.parent ?? '')) {
+      if (way.has(at.id)) at.parent = null;
+      way.add(at.id);
+    }
+    for (const id of way) sound.add(id);
+  }
+}
+
 /** @param {any} file @returns {Attachment} */
 function importedFile(file) {
-  const isImage = typeof file.data === 'string' && /^data:image\/[a-z+.-]+;base64,/.test(file.data);
+  const isImage = typeof file.data === 'string' && isPicture(file.data);
   const what = isImage ? { data: file.data } : { text: text(file.text) };
   return { name: text(file.name).slice(0, 200), media: text(file.media), ...what };
 }
@@ -223,8 +242,15 @@ function text(value) {
   return typeof value === 'string' ? value : '';
 }
 
-/** Numbers and words alone. @param {any} settings */
+/** Whether it can be shown: base64 throughout. @param {string} data */
+function isPicture(data) {
+  const body = /^data:image\/[a-z+.-]+;base64,([A-Za-z0-9+/]*={0,2})$/.exec(data)?.[1];
+  return body !== undefined && body.length % 4 === 0;
+}
+
+/** Numbers, words, and words that end an answer; what would change more than the answer is left out. @param {any} settings */
 function plain(settings) {
-  const kept = Object.entries(settings ?? {}).filter(([, value]) => ['number', 'string', 'boolean'].includes(typeof value));
-  return Object.fromEntries(kept);
+  const isWords = (/** @type {any} */ value) => Array.isArray(value) && value.every((each) => typeof each === 'string');
+  const isPlain = (/** @type {any} */ value) => ['number', 'string'].includes(typeof value) || isWords(value);
+  return Object.fromEntries(Object.entries(settings ?? {}).filter(([name, value]) => !NOT_DRAWN.has(name) && isPlain(value)));
 }
