@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from kvasir.core.errors import ModelError
-from kvasir.core.params import DrawParams
+from kvasir.core.params import Bounds, DrawParams
 from kvasir.library.stored import Defaults
 from kvasir.validation.sampling import fields_of
 
@@ -26,6 +26,7 @@ class KnownParameter(msgspec.Struct, frozen=True):
     """Of ``SamplingParams``; ``max_model_len`` is the engine's."""
     kind: Callable[[Any], Any]
     is_list: bool = False
+    bounds: Bounds = Bounds(-math.inf)
 
 
 LENGTH = "max_model_len"
@@ -33,7 +34,7 @@ _OTHERS = {
     "seed": KnownParameter("seed", int),
     "num_predict": KnownParameter("max_tokens", int),
     "stop": KnownParameter("stop", str, is_list=True),
-    "num_ctx": KnownParameter(LENGTH, int),
+    "num_ctx": KnownParameter(LENGTH, int, bounds=Bounds(1)),
 }
 REFUSED = {
     "ADAPTER": "adapters are not supported: merge it into the model",
@@ -49,7 +50,9 @@ REFUSED = {
 def known_parameters() -> dict[str, KnownParameter]:
     """By Ollama's names."""
     numbers = {
-        field.peers.name("ollama", field.name): KnownParameter(field.name, field.kind)
+        field.peers.name("ollama", field.name): KnownParameter(
+            field.name, field.kind, bounds=field.bounds or Bounds(-math.inf)
+        )
         for field in fields_of(DrawParams)
         if field.peers.default("ollama") is not None
     }
@@ -88,7 +91,7 @@ def _put(known: KnownParameter, value: Any, found: dict[str, Any]) -> None:
     """``value``: of a list several. Raises ValueError."""
     if known.is_list:
         found.setdefault(known.name, []).extend(value)
-    elif not math.isfinite(value) or (known.name == LENGTH and value < 1):
+    elif not math.isfinite(value) or not known.bounds.holds(value):
         raise ValueError
     elif known.name == "max_tokens" and value < 0:
         found.pop(known.name, None)  # as many as there is room for, which is the default
