@@ -13,6 +13,8 @@ from kvasir.cli.completion import models
 from kvasir.cli.terminal import show
 from kvasir.core.errors import ConfigError
 
+KEYS = "--api-key-file"
+
 
 @click.group()
 def service() -> None:
@@ -46,19 +48,14 @@ def install(
     path = Path(given.model if given and given.model else default_model()).expanduser().resolve()
     if not path.exists():
         raise ConfigError(f"{path} does not exist: give a file, a folder or a name of the library")
-    names = (
-        ()
-        if given is None or not given.served_model_name
-        else (
-            "--served-model-name",
-            given.served_model_name,
-        )
-    )
+    served = given.served_model_name if given else None
+    names = ("--served-model-name", served) if served else ()
+    options, keys = _without_secrets(options)
     command = shutil.which("kvasir", path=str(Path(sys.executable).parent)) or shutil.which(
         "kvasir"
     )
     start = [command] if command else [sys.executable, "-m", "kvasir"]
-    text = unit_text([*start, "serve", str(path), *names, *options], path, is_user=user)
+    text = unit_text([*start, "serve", str(path), *names, *options], path, is_user=user, keys=keys)
     if prints:
         show(text, sys.stdout)
         return
@@ -73,3 +70,25 @@ def install(
         f"Its log: journalctl {'--user ' if user else ''}-u {name} -f\n",
         sys.stdout,
     )
+
+
+def _without_secrets(options: tuple[str, ...]) -> tuple[tuple[str, ...], Path | None]:
+    """``options`` without the file of keys, and that file. Raises ConfigError on a key itself: all
+    users of the machine read units."""
+    split = (x.split("=", 1) if x.startswith("--") else [x] for x in options)
+    words = [word for parts in split for word in parts]
+    secret = next((word for word in words if word in ("--api-key", "--admin-key")), None)
+    if secret is not None:
+        raise ConfigError(
+            f"{secret} would stand in a unit that everybody can read: kvasir keys makes a file of "
+            "keys, and --api-key-file FILE hands it over"
+        )
+    if KEYS not in words:
+        return options, None
+    at = words.index(KEYS)
+    if at + 1 == len(words):
+        raise ConfigError(f"{KEYS} needs a file")
+    keys = Path(words[at + 1]).expanduser().resolve()
+    if not keys.is_file():
+        raise ConfigError(f"{keys} does not exist: kvasir keys makes it")
+    return (*words[:at], *words[at + 2 :]), keys

@@ -70,13 +70,22 @@ Environment=HF_HUB_OFFLINE=1
 [Install]
 WantedBy=default.target
 """
+CREDENTIAL = "keys"
 LOOPBACK_ONLY = "IPAddressDeny=any\nIPAddressAllow=localhost\n"
 """The kernel drops all else."""
 
 
-def unit_text(command: Sequence[str], model: Path, *, is_user: bool) -> str:
-    """A service that runs ``command`` and reads ``model``. The hub is not asked: all is here."""
-    head = COMMON.format(command=" ".join(map(_quoted, command)))
+def unit_text(
+    command: Sequence[str], model: Path, *, is_user: bool, keys: Path | None = None
+) -> str:
+    """A service that runs ``command`` and reads ``model``. The hub is not asked: all is here.
+    ``keys``: a file of keys that its owner alone reads; systemd hands it over."""
+    words = " ".join(map(_quoted, command))
+    given = ""
+    if keys is not None:
+        words += f" --api-key-file %d/{CREDENTIAL}"
+        given = f"LoadCredential={CREDENTIAL}:{_quoted(str(keys))}\n"
+    head = COMMON.format(command=words) + given
     if is_user:
         return head + USER
     seen = [*_folders(model), *(x for x in _installed() if any(map(x.is_relative_to, HOMES)))]

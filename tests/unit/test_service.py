@@ -62,9 +62,37 @@ def test_an_open_address_is_reached(tmp_path: Path) -> None:
     assert "IPAddressDeny" not in text
 
 
-@pytest.mark.parametrize("arguments", [["--name", "a/b"], ["/none.gguf"]])
-def test_what_makes_no_unit(arguments: list[str]) -> None:
-    assert run_command(["service", "install", "--print", *arguments]) == 2
+@pytest.mark.parametrize("form", [["--api-key-file={}"], ["--api-key-file", "{}"]])
+def test_keys_are_handed_over_by_systemd(
+    form: list[str], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = tmp_path / "keys.json"
+    keys.write_text("{}")
+    said = [word.format(keys) for word in form]
+    more = ["--speculative-config", '{"method": "a=b"}']
+    assert run_command(["service", "install", "--print", str(model), *said, *more]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"LoadCredential=keys:{keys}" in lines
+    (start,) = (line for line in lines if line.startswith("ExecStart="))
+    assert "a=b" in start and start.endswith(" --api-key-file %d/keys")
+
+
+def test_a_secret_is_not_written_into_a_unit(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for said in (["--api-key", "abc"], ["--admin-key=abc"]):
+        assert run_command(["service", "install", "--print", str(model), *said]) == 2
+        told = capsys.readouterr()
+        assert "everybody can read" in told.err and "ExecStart" not in told.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--name", "a/b"], ["/none.gguf"], ["--api-key-file"], ["--api-key-file", "/none"]],
+)
+def test_what_makes_no_unit(arguments: list[str], model: Path) -> None:
+    given = arguments if arguments[0].startswith("/") else [str(model), *arguments]
+    assert run_command(["service", "install", "--print", *given]) == 2
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")

@@ -27,6 +27,7 @@ const SAVE = 1000;
 const NEAR = 80;
 /** Of the foot, in pixels: who is there stays there. */
 const SETTINGS = 'kvasir.settings';
+const BEGIN = { temperature: 0.7 };
 
 export class Chat extends HTMLElement {
   constructor() {
@@ -370,12 +371,12 @@ export class Chat extends HTMLElement {
   }
 }
 
-/** Settings that new conversations begin with. */
+/** Settings that new conversations begin with: those of the last one. */
 function defaults() {
   try {
-    return JSON.parse(localStorage.getItem(SETTINGS) ?? '{}');
+    return JSON.parse(localStorage.getItem(SETTINGS) ?? '') ?? BEGIN;
   } catch {
-    return {};
+    return BEGIN;
   }
 }
 
