@@ -19,6 +19,8 @@ _PAGE = re.compile(
 )
 """Of a file or a revision, as a browser shows its address."""
 MAIN = "main"
+LATEST = "latest"
+"""Ollama's tag for where none is said."""
 _OWN = re.compile(rf"{_WORD}(?::{_WORD})?", re.ASCII)
 MAX_NAME = 200
 
@@ -49,12 +51,13 @@ def hub_name(text: str) -> HubName | None:
         return None
     if not host and not found[2] and Path(said).suffix in (".gguf", ".safetensors"):
         return None  # a file in a folder
-    return HubName(found[1], found[2] or "", found[3] or "")
+    tag = "" if found[2] == LATEST else found[2]
+    return HubName(found[1], tag or "", found[3] or "")
 
 
 def own_name(text: str) -> str:
     """``text``, if a model of the library may be called so. Raises ModelError."""
-    said = text.strip().removesuffix(":latest")
+    said = text.strip().removesuffix(f":{LATEST}")
     if hub_name(said) is None and (_OWN.fullmatch(said) is None or len(said) > MAX_NAME):
         raise ModelError(
             f"{text[:MAX_NAME]!r} is no name of a model: use letters, digits and . _ - (my-model), "

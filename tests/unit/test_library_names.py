@@ -15,6 +15,7 @@ from kvasir.library.quants import Fit, HubFile, Quant, chosen, quants, tagged
     [
         ("org/repo", HubName("org/repo")),
         ("org/repo:Q4_K_M", HubName("org/repo", "Q4_K_M")),
+        ("org/repo:latest", HubName("org/repo")),
         ("hf.co/org/repo:Q4_K_M@main", HubName("org/repo", "Q4_K_M", "main")),
         ("https://huggingface.co/org/repo", HubName("org/repo")),
         ("org/repo@refs/pr/1", HubName("org/repo", "", "refs/pr/1")),
