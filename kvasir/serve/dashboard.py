@@ -65,20 +65,19 @@ class Looks:
         self.samples: deque[Sampled] = deque(maxlen=MAX_SAMPLES)
         self.holdings: tuple[Holding, ...] = ()
         """What the engine last said that running choices hold."""
-        self.told: DashboardCore = {}  # type: ignore[typeddict-item]
-        """The last snapshot; nothing before the first, which is due."""
+        self._told: DashboardCore | None = None
         self._made = float("-inf")
         self._ticks: deque[Tick] = deque()
         self._asking: asyncio.Task[None] | None = None
 
     @property
-    def is_due(self) -> bool:
-        """Whether the last snapshot is old."""
-        return self.clock() - self._made >= LOOK_SECONDS
+    def fresh(self) -> DashboardCore | None:
+        """The last snapshot, until another is due."""
+        return self._told if self.clock() - self._made < LOOK_SECONDS else None
 
     def tell(self, told: DashboardCore) -> None:
         """A snapshot, made just now."""
-        self.told, self._made = told, self.clock()
+        self._told, self._made = told, self.clock()
 
     def rates(self, now: Tick) -> tuple[float, float]:
         """Output and prompt tokens per second of the last seconds: since a look as old as that, or

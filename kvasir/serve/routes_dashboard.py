@@ -40,12 +40,15 @@ async def get_dashboard(service: Service, exchange: Exchange) -> None:
     read_query(exchange, ())
     looks, client = service.looks, service.default.client
     info = client.info or await client.wait_ready()
-    if looks.is_due:
+    core = looks.fresh
+    if core is None:
         steps = await client.slices.run(_lately(client.timeline))
-        if looks.is_due:  # nobody else made one meanwhile
-            looks.tell(_told(service, info, steps))
-            looks.ask(client.holdings)
-    told: Dashboard = {**looks.told, "kv": _kv(service, info, service.owner(exchange))}
+        core = looks.fresh  # somebody else may have made one meanwhile
+    if core is None:
+        core = _told(service, info, steps)
+        looks.tell(core)
+        looks.ask(client.holdings)
+    told: Dashboard = {**core, "kv": _kv(service, info, service.owner(exchange))}
     await exchange.send_json(told)
 
 

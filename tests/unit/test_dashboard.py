@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -100,8 +101,9 @@ def test_time_of_steps_is_shared_by_their_tokens() -> None:
 def test_a_snapshot_is_made_again_after_half_a_second() -> None:
     clock = Clock()
     looks = Looks(clock)
-    assert looks.is_due
-    looks.tell({})  # type: ignore[typeddict-item]
-    assert not looks.is_due
+    assert looks.fresh is None
+    told: Any = {"object": "dashboard"}
+    looks.tell(told)
+    assert looks.fresh is told
     clock.now += 0.5
-    assert looks.is_due
+    assert looks.fresh is None

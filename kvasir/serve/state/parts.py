@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from kvasir.serve.parts import Parts
@@ -80,7 +81,7 @@ async def read(
         found, at, first = await store.run(begin)
         whole: Parts = [] if first is None else [first]
         for place in at[1:]:
-            data = await store.run(lambda db, place=place: piece(db, place))  # type: ignore[misc]
+            data = await store.run(partial(piece, place=place))
             if data is None:  # another was put meanwhile
                 break
             whole.append(data)
@@ -94,8 +95,7 @@ async def write(store: Store, entry_id: str, name: str, pieces: Iterable[bytes])
     await forget(store, entry_id, name)
     n_bytes = 0
     for piece in pieces:
-        values = entry_id, name, piece, entry_id
-        await store.run(lambda db, values=values: _add(db, values))  # type: ignore[misc]
+        await store.run(partial(_add, values=(entry_id, name, piece, entry_id)))
         n_bytes += len(piece)
     return n_bytes
 
