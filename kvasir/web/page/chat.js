@@ -12,7 +12,7 @@ import { paint } from './markdown/highlight.js';
 import { MessageView } from './message.js';
 import { Watch, patiently } from './patience.js';
 import { announce, session } from './session.js';
-import { settingsForm, summary } from './settings.js';
+import { beginning, settingsForm, summary } from './settings.js';
 import * as store from './store.js';
 import { prefix } from './tokens.js';
 import * as tree from './tree.js';
@@ -27,12 +27,11 @@ const SAVE = 1000;
 const NEAR = 80;
 /** Of the foot, in pixels: who is there stays there. */
 const SETTINGS = 'kvasir.settings';
-const BEGIN = { temperature: 0.7 };
 
 export class Chat extends HTMLElement {
   constructor() {
     super();
-    this.conversation = tree.newConversation(defaults());
+    this.conversation = tree.newConversation(beginning(localStorage.getItem(SETTINGS)));
     /** @type {Map<string, MessageView>} */
     this.views = new Map();
     this.limit = PAGE;
@@ -79,7 +78,7 @@ export class Chat extends HTMLElement {
 
   /** @param {string | null} id of a conversation; null: a new one @returns {Promise<boolean>} whether it is there */
   async open(id) {
-    const found = id ? await store.load(id) : tree.newConversation(defaults());
+    const found = id ? await store.load(id) : tree.newConversation(beginning(localStorage.getItem(SETTINGS)));
     if (!found) return false;
     this.conversation = this.withRunning(found);
     this.limit = PAGE;
@@ -368,15 +367,6 @@ export class Chat extends HTMLElement {
     const { path, body } = chatTask(this.request(message.parent), { model: message.model ?? session.model, ...settings }, [message]);
     await copy(curlOf(path, body));
     toast('Copied: the same request for a shell.');
-  }
-}
-
-/** Settings that new conversations begin with: those of the last one. */
-function defaults() {
-  try {
-    return JSON.parse(localStorage.getItem(SETTINGS) ?? '') ?? BEGIN;
-  } catch {
-    return BEGIN;
   }
 }
 

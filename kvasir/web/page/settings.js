@@ -12,6 +12,18 @@ const FIRST = ['temperature', 'top_p', 'top_k', 'min_p'];
 const NAMES = { n: 'Answers', tops: 'Alternatives' };
 const EFFORTS = ['', 'none', 'minimal', 'low', 'medium', 'high'];
 
+/** A new browser's: those of `kvasir chat`. @type {Settings} */
+const FIRST_TIME = { temperature: 0.7 };
+
+/** Settings that new conversations begin with: those of the last one. @param {string | null} kept as JSON @returns {Settings} */
+export function beginning(kept) {
+  try {
+    return JSON.parse(kept ?? '') ?? FIRST_TIME;
+  } catch {
+    return FIRST_TIME;
+  }
+}
+
 /** @param {string} name */
 const words = (name) => NAMES[name] ?? name.replaceAll('_', ' ').replace(/^./, (c) => c.toUpperCase());
 
