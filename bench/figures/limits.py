@@ -7,6 +7,7 @@ from typing import Any
 from bench.experiments.registry import EXPERIMENTS
 from bench.figures.blocks import Blocks
 from bench.figures.grammars import GRAMMARS
+from bench.figures.rates import rates
 from bench.figures.results import RESULTS, load
 from bench.figures.serving import SERVING
 from bench.figures.target import Read, Target, table
@@ -103,6 +104,7 @@ LIMITS: Blocks = {
     "targets": lambda: table(TARGETS),
     "serving": lambda: table(SERVING),
     "grammars": lambda: table(GRAMMARS),
+    "rates": rates,
     "missed-experiments": missed_experiments,
     "experiments": experiments,
 }

@@ -1,5 +1,6 @@
 """Rates of two versions by pairs: what is judged of the seconds."""
 
+from bench.figures.rates import verdict
 from bench.rates import interval, judged
 
 
@@ -22,3 +23,9 @@ def test_a_pair_is_compared_with_itself_alone() -> None:
     row = judged(old, new)
     assert (row["ratio"], row["low"], row["high"], row["pairs"]) == (1.25, 1.25, 1.25, 3)
     assert (row["old"], row["new"]) == (2.5, 2.0)
+
+
+def test_what_pairs_cannot_tell_is_neither_met_nor_missed() -> None:
+    assert verdict(0.99, 1.02) == "met"
+    assert verdict(0.9, 0.989) == "missed"
+    assert verdict(0.98, 1.01) == "within what these pairs can tell"
