@@ -21,7 +21,7 @@ CPU_MINUTES = 12
 """From nothing: 380 s on two cores of a Zen 3 with gcc 12."""
 THIS_CPU = "--this-cpu"
 CPU_SHARE = 0.4
-"""Of the time, where one CPU's best kernels are built: 84 of 222 s on two cores of a Zen 4, gcc 12."""
+"""Of the time, where one CPU's best kernels are built: 84 of 222 s on two cores of a Zen 4."""
 EVERY = 10
 """Seconds between two lines."""
 

@@ -1,4 +1,4 @@
-"""The ISA levels that this CPU's best kernels are of, which ``make serve`` builds. Others become nothing.
+"""The ISA levels of this CPU's best kernels, which ``make serve`` builds. Others become nothing.
 
 ``levels.py [FILE]``: as CMake's list KVASIR_LEVELS; FILE stands in for /proc/cpuinfo.
 """
@@ -18,11 +18,11 @@ NEEDS = {
 }
 """Flags of /proc/cpuinfo."""
 WHOLE = ("scalar", "avx2", "avx512")
-"""Levels with every kernel (``native/generic/fill.inl``): nothing below one of them is ever called."""
+"""Levels with every kernel (``native/generic/fill.inl``): nothing below one is ever called."""
 
 
 def levels(cpuinfo: str) -> list[str]:
-    """The highest whole level and those above it, lowest first; all where the flags are not told."""
+    """The highest whole level and those above it, lowest first; all if flags are not told."""
     lines = (line.partition(":") for line in cpuinfo.splitlines())
     flags = next((set(value.split()) for name, _, value in lines if name.strip() == "flags"), None)
     if flags is None:
