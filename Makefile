@@ -71,7 +71,7 @@ help:
 	@echo "make wheel        our wheel, into dist"
 	@echo "make clean        remove everything that was made here"
 
-# Kernels of this CPU alone, unless all are there: tests and wheels need them.
+# The best kernels of this CPU alone, unless all are there: tests and wheels need them.
 serve: $(if $(wildcard $(VENV)/.built),$(VENV)/.built,$(VENV)/.served)
 	$(VENV)/bin/kvasir serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
 

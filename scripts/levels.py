@@ -1,4 +1,4 @@
-"""The ISA levels that this CPU runs, whose kernels ``make serve`` builds. Others become nothing.
+"""The ISA levels of this CPU's best kernels, which ``make serve`` builds. Others become nothing.
 
 ``levels.py [FILE]``: as CMake's list KVASIR_LEVELS; FILE stands in for /proc/cpuinfo.
 """
@@ -17,13 +17,18 @@ NEEDS = {
     "amx": {"avx512_vnni", "amx_tile", "amx_int8"},
 }
 """Flags of /proc/cpuinfo."""
+WHOLE = ("scalar", "avx2", "avx512")
+"""Levels with every kernel (``native/generic/fill.inl``): nothing below one is ever called."""
 
 
 def levels(cpuinfo: str) -> list[str]:
-    """Lowest first; all where the flags are not told."""
+    """The highest whole level and those above it, lowest first; all if flags are not told."""
     lines = (line.partition(":") for line in cpuinfo.splitlines())
     flags = next((set(value.split()) for name, _, value in lines if name.strip() == "flags"), None)
-    return [level for level, needs in NEEDS.items() if flags is None or needs <= flags]
+    if flags is None:
+        return list(NEEDS)
+    able = [level for level, needs in NEEDS.items() if needs <= flags]
+    return able[max(i for i, level in enumerate(able) if level in WHOLE) :]
 
 
 def here(path: Path = Path("/proc/cpuinfo")) -> list[str]:

@@ -51,6 +51,7 @@ def install(
     served = given.served_model_name if given else None
     names = ("--served-model-name", served) if served else ()
     options, keys = _without_secrets(options)
+    _check((str(path), *names, *options))
     command = shutil.which("kvasir", path=str(Path(sys.executable).parent)) or shutil.which(
         "kvasir"
     )
@@ -70,6 +71,13 @@ def install(
         f"Its log: journalctl {'--user ' if user else ''}-u {name} -f\n",
         sys.stdout,
     )
+
+
+def _check(arguments: tuple[str, ...]) -> None:
+    """Raises click.UsageError where ``kvasir serve`` would, which systemd would start for ever."""
+    from kvasir.cli.serve import serve
+
+    serve.make_context("kvasir serve", list(arguments))
 
 
 def _without_secrets(options: tuple[str, ...]) -> tuple[tuple[str, ...], Path | None]:

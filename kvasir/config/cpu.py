@@ -62,8 +62,12 @@ class CpuPlanner(msgspec.Struct, frozen=True):
         levels = self.hardware.isa_levels
         level = self.options.isa or env_isa or levels[-1]
         if level not in levels:
+            has = ", ".join(levels)
+            if "scalar" in levels:
+                raise ConfigError(f"isa {level!r} cannot run on this CPU: use one of {has}")
             raise ConfigError(
-                f"isa {level!r} cannot run on this CPU: use one of {', '.join(levels)}"
+                f"isa {level!r} is not in this core, which make serve built for this CPU alone: "
+                f"use one of {has}, or build all with make env"
             )
         by_env = "KVASIR_ISA" if env_isa else "the best of this CPU"
         self.reasons["isa"] = f"{level}: {'as asked' if self.options.isa else by_env}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -122,9 +122,21 @@ def open_hub(variables: Mapping[str, str] | None = None) -> Hub:
             code="hub_offline",
         )
     endpoint = (source.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
-    if not endpoint.startswith(("https://", "http://")):
-        raise ModelError(f"HF_ENDPOINT is {endpoint!r}: it must begin with https://")
+    if not _is_address(endpoint):
+        raise ModelError(
+            f"HF_ENDPOINT is {endpoint[:200]!r}, which is no address of a hub: set it to one "
+            f"that begins with https:// and has a host, as {ENDPOINT}, or unset it; models that "
+            "are here already need none: kvasir list"
+        )
     return Hub(endpoint, _token(source))
+
+
+def _is_address(endpoint: str) -> bool:
+    try:
+        parts = urlsplit(endpoint)
+        return parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port or a bracket that is none
+        return False
 
 
 def _token(variables: Mapping[str, str]) -> str | None:

@@ -116,6 +116,13 @@ def test_contradictions_are_refused_with_sizes_and_remedy(
     assert message in caught.value.message
 
 
+def test_a_core_of_one_cpu_says_how_all_levels_are_built() -> None:
+    machine = replace(MACHINE, isa_levels=("avx512", "avx512_vnni"))
+    with pytest.raises(ConfigError) as caught:
+        resolved(machine, isa="scalar")
+    assert "use one of avx512, avx512_vnni, or build all with make env" in caught.value.message
+
+
 @pytest.mark.parametrize(
     ("options", "n_bytes", "n_warnings"),
     [

@@ -149,8 +149,9 @@ def test_the_environment_of_a_hub() -> None:
     assert open_hub({}) == Hub("https://huggingface.co")
     with pytest.raises(ModelError, match="HF_HUB_OFFLINE is set"):
         open_hub({"HF_HUB_OFFLINE": "1"})
-    with pytest.raises(ModelError, match="must begin with https"):
-        open_hub({"HF_ENDPOINT": "mirror"})
+    for wrong in ("mirror", "https://", "ftp://mirror", "https://mirror:99999", "https://[mirror"):
+        with pytest.raises(ModelError, match=r"no address of a hub: set it to one .* or unset it"):
+            open_hub({"HF_ENDPOINT": wrong})
 
 
 @pytest.mark.parametrize("first", [64, 4096, 1 << 20])

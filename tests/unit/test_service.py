@@ -103,3 +103,12 @@ def test_systemd_finds_little_to_say(model: Path, tmp_path: Path) -> None:
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     exposed = next(x for x in said.splitlines() if "Overall exposure" in x).split(":")[1].split()[0]
     assert float(exposed) <= MOST_EXPOSED, said
+
+
+def test_a_unit_has_no_option_that_serve_refuses(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for wrong in (["--prot", "9000"], ["--port", "many"], ["--port"]):
+        assert run_command(["service", "install", "--print", str(model), *wrong]) == 2
+        said = capsys.readouterr()
+        assert said.out == "" and "--po" in said.err, wrong
