@@ -154,4 +154,6 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """What was done as asked and may be regretted."""
     drafter: str = ""
     """The methods by which tokens are drafted, "+" between them; empty: nobody drafts."""
+    follows_drafts: bool = False
+    """Sampled answers depend on what is drafted, hence on timing."""
     vectors: VectorFacts = NO_VECTORS

@@ -54,6 +54,7 @@ class StepArrays:
             "tables": np.full((len(sizes.groups), s, max_blocks), NO_BLOCK, i32),
             "logit_out_index": np.zeros(t, np.int64),
             "path": np.zeros(t * MAX_PATH, i32),
+            "sampled": np.zeros(t, np.uint8),
             "path_begin": np.zeros(t + 1, i32),
         }
         for name in _RARE & set(inputs):
@@ -167,6 +168,7 @@ class StepArrays:
         self._set("logit_token", [begin + item.token for _, begin, item in wanted])
         self._set("logit_slot", [row.slot for row, _, _ in wanted])
         self._set("logit_target", [item.target for _, _, item in wanted])
+        self._set("sampled", [bool(item.drafted) for _, _, item in wanted])
         self._set("logit_out_index", [item.out_index for _, _, item in wanted])
         self._set("path_begin", [0, *accumulate(len(item.path) for _, _, item in wanted)])
         paths = [token for _, _, item in wanted for token in item.path]

@@ -85,7 +85,7 @@ def test_old_words() -> None:
     ("config", "told"),
     [
         ({"method": "hydra"}, "'hydra' is not there: use one of ngram, suffix, draft_model"),
-        ({"method": "ngram", "rejection_sample_method": "standard"}, "has rejection_sample_method"),
+        ({"rejection_sample_method": "strict"}, "use one of coupled, standard"),
         ({"model": "a", "use_heterogeneous_vocab": 1}, "vocab is 1: needs true or false"),
         ({"method": "suffix", "use_heterogeneous_vocab": True}, "suffix has no use_heterogeneous"),
         ({"method": ["ngram"]}, "is not there"),
@@ -172,3 +172,12 @@ def test_llm_takes_a_list_too() -> None:
     listed = [{"method": "suffix"}, {"method": "mtp"}]
     options, _ = split(None, {"speculative_config": listed})
     assert options.speculative_config == json.dumps(listed)
+
+
+def test_the_classical_rule_is_of_what_draws_its_drafts() -> None:
+    standard = {"rejection_sample_method": "standard"}
+    head = parsed({"method": "mtp", **standard})
+    assert head is not None and head.n_kept == 3 and "by the classical rule" in head.reason
+    for config in ({"method": "suffix", **standard}, {"method": "mtp"}):
+        found = parsed(config)
+        assert found is not None and found.n_kept == 0
