@@ -58,7 +58,8 @@ def noise(seed: int, out_index: int, tokens: NDArray[np.int64], stream: int = TA
 def below_one(words: NDArray[np.uint32]) -> F32:
     """v = (word + 1/2) / 2**32, below 1."""
     v = (words.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-32)
-    return np.minimum(v, _BELOW_ONE)
+    found: F32 = np.minimum(v, _BELOW_ONE)
+    return found
 
 
 def exponential(words: NDArray[np.uint32]) -> F32:

@@ -1,6 +1,6 @@
 // The classical rule of speculation: a token that was drafted from shares q stays with probability
-// min(1, p / q), where the target has the shares p; else one is drawn of what p has beyond q (Leviathan et al.,
-// arXiv 2211.17192; Chen et al., 2302.01318).
+// min(1, p / q), where the target has the shares p; else one is drawn of what p has beyond q (Leviathan et
+// al., arXiv 2211.17192; Chen et al., 2302.01318).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,8 +11,8 @@ namespace kvasir {
 
 // `out` [n]: the share of each token in all that `draw` keeps; 0 where it is no normal number.
 void share_row(const float* x, int64_t n, const Draw& draw, float* out);
-// What is drawn of `p` [n] where `drafted` was drawn of `q` [n]. Where rounding leaves nothing of p beyond q, the
-// drafted token stays.
+// What is drawn of `p` [n] where `drafted` was drawn of `q` [n]. Where rounding leaves nothing of p beyond q,
+// the drafted token stays.
 int32_t judged(const float* p, const float* q, int64_t n, int32_t drafted, uint64_t seed, int64_t out_index);
 
 // Of each slot the newest drafted tokens, at most `most`, and the shares that they were drawn from. Rows of

@@ -4,10 +4,12 @@
 
 namespace kvasir {
 
-// What noise is for: what the target draws, what a draft program draws by itself, and whether its token stays.
+// What noise is for: what the target draws, what a draft program draws by itself, and whether its token
+// stays.
 enum Stream : uint32_t { kTargetNoise, kDraftNoise, kVerdictNoise };
 
-// Words of tokens [64 * block, 64 * block + 64): token t has word t & 3 of counter (t >> 2, out_index, stream).
+// Words of tokens [64 * block, 64 * block + 64): token t has word t & 3 of counter (t >> 2, out_index,
+// stream).
 KVASIR_INLINE void philox_block(uint64_t seed, int64_t out_index, uint32_t stream, uint32_t block,
                                 uint32_t* words) {
   const auto key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
