@@ -11,6 +11,8 @@ from msgspec.structs import replace as with_fields
 from kvasir.config.disk import disk_config
 from kvasir.config.drafting import (
     beside,
+    beside_kept,
+    beside_shares,
     draft_config,
     may_lag,
     may_rest,
@@ -38,15 +40,13 @@ from kvasir.config.resolved import (
 from kvasir.config.sharing import parse_sharing, threshold_ms
 from kvasir.config.sizes import format_size
 from kvasir.config.spans import in_spans, span_step
-from kvasir.config.speculation import RULE, STANDARD, Speculation, parse_speculation
+from kvasir.config.speculation import Speculation, parse_speculation
 from kvasir.core.errors import ConfigError
 from kvasir.core.kvtypes import KV_OPTIONS, KVType
 from kvasir.core.sizes import EngineSizes
 
 DEFAULT_MAX_NUM_SEQS = 64
 DEFAULT_MAX_NUM_BATCHED_TOKENS = 512
-SHARE_BYTES = 4
-"""Of a token in a distribution."""
 BLOCK_STEP = 16
 """Block sizes are multiples of this."""
 
@@ -78,8 +78,7 @@ def resolve(
     n_tokens = planner.beside_spans(n_tokens, n_seqs)
     speculation = planner.speculation()
     n_drafts = speculation.most_tokens if speculation else max_draft_tokens
-    n_kept = speculation.n_kept if speculation else 0
-    planner = planner.beside_drafts(n_seqs, n_drafts).beside_kept(n_seqs, n_kept)
+    planner = planner.beside_drafts(n_seqs, n_drafts, speculation)
     kv = planner.kv(n_seqs, n_tokens)
     length = planner.length(kv)
     n_tokens = planner.step_tokens(n_tokens, length)
@@ -91,10 +90,7 @@ def resolve(
         ),
         kv=kv,
         scheduler=planner.scheduler(
-            planner.sizes(kv, length, n_seqs, n_tokens, n_drafts, n_kept),
-            n_drafts,
-            speculation,
-            draft,
+            planner.sizes(kv, length, n_seqs, n_tokens, n_drafts), n_drafts, speculation, draft
         ),
         executor=executor,
         loop=LoopConfig(planner.overlap(executor), options.jump_ahead),
@@ -143,10 +139,9 @@ class _Planner(msgspec.Struct, frozen=True):
         return length
 
     def sizes(
-        self, kv: KVConfig, length: int, n_seqs: int, n_tokens: int, n_drafts: int, n_kept: int
+        self, kv: KVConfig, length: int, n_seqs: int, n_tokens: int, n_drafts: int
     ) -> EngineSizes:
-        """States keep the inputs of ``n_drafts`` tokens, the sampler the distributions of
-        ``n_kept``."""
+        """States keep the inputs of ``n_drafts`` tokens."""
         windows = [replace(x, drafts=n_drafts) if x.state_bytes else x for x in kv.windows]
         return EngineSizes(
             vocab_size=self.model.vocab_size,
@@ -156,7 +151,6 @@ class _Planner(msgspec.Struct, frozen=True):
             n_blocks=kv.n_blocks,
             block_size=kv.block_size,
             windows=tuple(windows),
-            kept_drafts=n_kept,
         )
 
     def scheduler(
@@ -167,9 +161,10 @@ class _Planner(msgspec.Struct, frozen=True):
         draft: ModelFacts | None,
     ) -> SchedulerConfig:
         return SchedulerConfig(
-            sizes,
+            with_fields(sizes, kept_drafts=speculation.n_kept if speculation else 0),
             max_draft_tokens=n_drafts,
             adapts_drafts=speculation is None or speculation.is_adaptive,
+            drafters=tuple(x.method for x in speculation.parts) if speculation else (),
             min_draft_tokens=speculation.n_least if speculation else 0,
             lazy_drafts=draft is not None and may_lag(draft),
             draft_share=0.0 if draft is None else share_of(draft, self.model),
@@ -209,44 +204,13 @@ class _Planner(msgspec.Struct, frozen=True):
             self.reasons["speculative_config"] = asked.reason
         return asked
 
-    def beside_drafts(self, n_seqs: int, n_drafts: int) -> _Planner:
-        """With the memory that is left beside what states keep of drafted tokens."""
-        n_bytes = n_seqs * n_drafts * self.model.kept_bytes
-        if not n_bytes:
-            return self
-        free = max(0, self.hardware.free_memory - self.model.weight_bytes)
-        if n_bytes > free:
-            raise ConfigError(
-                f"{n_drafts} drafted tokens of {n_seqs} requests keep {format_size(n_bytes)} "
-                f"beside states, {format_size(free)} are free after the weights: lower "
-                "num_speculative_tokens or --max-num-seqs"
-            )
-        self.reasons["state_drafts"] = (
-            f"{format_size(n_bytes)}: what {n_drafts} drafted tokens in {n_seqs} slots read"
-        )
-        return self._without(n_bytes)
-
-    def beside_kept(self, n_seqs: int, n_kept: int) -> _Planner:
-        """With the memory that is left beside the distributions of ``n_kept`` drafted tokens."""
-        n_bytes = n_seqs * n_kept * self.model.vocab_size * SHARE_BYTES
-        if not n_bytes:
-            return self
-        free = max(0, self.hardware.free_memory - self.model.weight_bytes)
-        if n_bytes > free:
-            raise ConfigError(
-                f"the classical rule keeps the distributions of {n_kept} drafted tokens of "
-                f"{n_seqs} requests, {format_size(n_bytes)}; {format_size(free)} are free after "
-                f"the weights: lower num_speculative_tokens or --max-num-seqs, or leave {RULE} out"
-            )
-        self.reasons[RULE] = (
-            f"{STANDARD}: as asked; {format_size(n_bytes)} for what {n_kept} drafted tokens in "
-            f"{n_seqs} slots were drawn from, and sampled answers depend on timing"
-        )
-        return self._without(n_bytes)
-
-    def _without(self, n_bytes: int) -> _Planner:
-        left = self.hardware.free_memory - n_bytes
-        return with_fields(self, hardware=with_fields(self.hardware, free_memory=left))
+    def beside_drafts(
+        self, n_seqs: int, n_drafts: int, speculation: Speculation | None
+    ) -> _Planner:
+        """With the memory that is left beside what is kept of drafted tokens."""
+        free = beside_kept(self.model, self.hardware.free_memory, n_seqs, n_drafts, self.reasons)
+        free = beside_shares(self.model, free, n_seqs, speculation, self.reasons)
+        return with_fields(self, hardware=with_fields(self.hardware, free_memory=free))
 
     def dtype(self) -> DType:
         """The numerics mode."""

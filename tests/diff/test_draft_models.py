@@ -80,8 +80,13 @@ def test_beside_what_stood_in_texts(
     built.engine.close()
     found, stats = answers_of(options, REQUESTS)
     assert found == expected
+    assert [each.method for each in stats.drafters] == ["draft_model", "suffix"]
+    for name in ("n_drafts", "n_drafted", "n_accepted"):
+        assert sum(getattr(each, name) for each in stats.drafters) == getattr(stats, name)
     if not adaptive:
         assert stats.n_accepted > 10 and stats.draft_seconds > 0
+        assert all(each.n_accepted for each in stats.drafters)
+        assert stats.seconds_won, "or lost"
 
 
 def test_with_few_blocks_requests_give_way_and_come_back(
