@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from kvasir.config.drafting import beside_shares
 from kvasir.config.options import EngineOptions
+from kvasir.config.resolved import ModelFacts
 from kvasir.config.speculation import Speculation, parse_speculation
 from kvasir.core.errors import ConfigError
 from kvasir.offline.arguments import split
@@ -181,3 +183,13 @@ def test_the_classical_rule_is_of_what_draws_its_drafts() -> None:
     for config in ({"method": "suffix", **standard}, {"method": "mtp"}):
         found = parsed(config)
         assert found is not None and found.n_kept == 0
+
+
+def test_what_the_classical_rule_keeps_is_in_the_plan_of_memory() -> None:
+    model = ModelFacts("m", 1000, 99, 8, 5000, "float32", 1)
+    head, reasons = parsed({"method": "mtp", "rejection_sample_method": "standard"}), {"a": "b"}
+    assert beside_shares(model, 10**6, 64, parsed({"method": "mtp"}), reasons) == 10**6
+    assert beside_shares(model, 10**6, 64, head, reasons) == 10**6 - 64 * 3 * 1000 * 4
+    assert "sampled answers depend on timing" in reasons["rejection_sample_method"]
+    with pytest.raises(ConfigError, match="of 3 drafted tokens of 64 requests, 750"):
+        beside_shares(model, 654000, 64, head, reasons)
