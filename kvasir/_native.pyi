@@ -27,7 +27,7 @@ class Pool:
 class Sampler:
     """Sampler states by slot; see native/sample/sampler.h."""
 
-    def __init__(self, max_slots: int, vocab: int) -> None: ...
+    def __init__(self, max_slots: int, vocab: int, kept: int = 0) -> None: ...
     def open(
         self, slot: int, params: TokenParams, prompt: Sequence[int], output: Sequence[int]
     ) -> None: ...
@@ -41,10 +41,13 @@ class Sampler:
         target: int,
         columns: int = 0,
         mask: NDArray[np.uint32] | None = None,
+        drafts: bool = False,
+        drafted: int = -1,
     ) -> tuple[int, float, int, list[tuple[int, float]]]:
         """(token, logprob, rank, top); overwrites ``logits`` [vocab].
 
         ``columns``: as if the LM head had found the largest logit of each so many; 0: it has not.
+        ``drafts``, ``drafted``: what the row is to the classical rule (``sampling.classical``).
         """
 
 class Fills:
@@ -76,7 +79,7 @@ def hash_row(row: NDArray[np.float32]) -> int: ...
 SLOT_PARAMS: tuple[str, ...]
 """What ``Sampler.open`` reads of its parameters."""
 
-def philox(seed: int, out_index: int, token: int) -> int:
+def philox(seed: int, out_index: int, token: int, stream: int = 0) -> int:
     """The u32 that the noise of one token is made of."""
 
 def measure(kind: str, n_threads: int, n_bytes: int) -> float:

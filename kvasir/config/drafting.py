@@ -8,9 +8,11 @@ from kvasir.config.dtype import choose_dtype
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolved import DraftConfig, DType, ModelFacts
 from kvasir.config.sizes import format_size
-from kvasir.config.speculation import Speculation
+from kvasir.config.speculation import RULE, STANDARD, Speculation
 from kvasir.core.errors import ConfigError, KvasirError
 
+SHARE_BYTES = 4
+"""Of a token in a distribution."""
 LOOKUPS = "drop the draft model, or use the methods suffix or ngram"
 
 
@@ -34,6 +36,53 @@ def beside(target: ModelFacts, draft: ModelFacts, free_memory: int) -> ModelFact
         windows=windows if any(windows) else (),
         kv_layers=tuple(sizes for each in layers for _, sizes in each) if any(windows) else (),
     )
+
+
+def beside_kept(
+    model: ModelFacts, free_memory: int, n_seqs: int, n_drafts: int, reasons: dict[str, str]
+) -> int:
+    """The memory that is left beside what states keep of drafted tokens; adds to the reasons.
+    Raises ConfigError."""
+    n_bytes = n_seqs * n_drafts * model.kept_bytes
+    if not n_bytes:
+        return free_memory
+    free = max(0, free_memory - model.weight_bytes)
+    if n_bytes > free:
+        raise ConfigError(
+            f"{n_drafts} drafted tokens of {n_seqs} requests keep {format_size(n_bytes)} "
+            f"beside states, {format_size(free)} are free after the weights: lower "
+            "num_speculative_tokens or --max-num-seqs"
+        )
+    reasons["state_drafts"] = (
+        f"{format_size(n_bytes)}: what {n_drafts} drafted tokens in {n_seqs} slots read"
+    )
+    return free_memory - n_bytes
+
+
+def beside_shares(
+    model: ModelFacts,
+    free_memory: int,
+    n_seqs: int,
+    speculation: Speculation | None,
+    reasons: dict[str, str],
+) -> int:
+    """The same beside the distributions that the classical rule needs."""
+    n_kept = speculation.n_kept if speculation else 0
+    n_bytes = n_seqs * n_kept * model.vocab_size * SHARE_BYTES
+    if not n_bytes:
+        return free_memory
+    free = max(0, free_memory - model.weight_bytes)
+    if n_bytes > free:
+        raise ConfigError(
+            f"the classical rule keeps the distributions of {n_kept} drafted tokens of {n_seqs} "
+            f"requests, {format_size(n_bytes)}; {format_size(free)} are free after the weights: "
+            f"lower num_speculative_tokens or --max-num-seqs, or leave {RULE} out"
+        )
+    reasons[RULE] = (
+        f"{STANDARD}: as asked; {format_size(n_bytes)} for what {n_kept} drafted tokens in "
+        f"{n_seqs} slots were drawn from, and sampled answers depend on timing"
+    )
+    return free_memory - n_bytes
 
 
 def may_lag(draft: ModelFacts) -> bool:

@@ -11,6 +11,8 @@ from msgspec.structs import replace as with_fields
 from kvasir.config.disk import disk_config
 from kvasir.config.drafting import (
     beside,
+    beside_kept,
+    beside_shares,
     draft_config,
     may_lag,
     may_rest,
@@ -76,7 +78,7 @@ def resolve(
     n_tokens = planner.beside_spans(n_tokens, n_seqs)
     speculation = planner.speculation()
     n_drafts = speculation.most_tokens if speculation else max_draft_tokens
-    planner = planner.beside_drafts(n_seqs, n_drafts)
+    planner = planner.beside_drafts(n_seqs, n_drafts, speculation)
     kv = planner.kv(n_seqs, n_tokens)
     length = planner.length(kv)
     n_tokens = planner.step_tokens(n_tokens, length)
@@ -159,9 +161,10 @@ class _Planner(msgspec.Struct, frozen=True):
         draft: ModelFacts | None,
     ) -> SchedulerConfig:
         return SchedulerConfig(
-            sizes,
+            with_fields(sizes, kept_drafts=speculation.n_kept if speculation else 0),
             max_draft_tokens=n_drafts,
             adapts_drafts=speculation is None or speculation.is_adaptive,
+            drafters=tuple(x.method for x in speculation.parts) if speculation else (),
             min_draft_tokens=speculation.n_least if speculation else 0,
             lazy_drafts=draft is not None and may_lag(draft),
             draft_share=0.0 if draft is None else share_of(draft, self.model),
@@ -201,23 +204,13 @@ class _Planner(msgspec.Struct, frozen=True):
             self.reasons["speculative_config"] = asked.reason
         return asked
 
-    def beside_drafts(self, n_seqs: int, n_drafts: int) -> _Planner:
-        """With the memory that is left beside what states keep of drafted tokens."""
-        n_bytes = n_seqs * n_drafts * self.model.kept_bytes
-        if not n_bytes:
-            return self
-        free = max(0, self.hardware.free_memory - self.model.weight_bytes)
-        if n_bytes > free:
-            raise ConfigError(
-                f"{n_drafts} drafted tokens of {n_seqs} requests keep {format_size(n_bytes)} "
-                f"beside states, {format_size(free)} are free after the weights: lower "
-                "num_speculative_tokens or --max-num-seqs"
-            )
-        self.reasons["state_drafts"] = (
-            f"{format_size(n_bytes)}: what {n_drafts} drafted tokens in {n_seqs} slots read"
-        )
-        left = self.hardware.free_memory - n_bytes
-        return with_fields(self, hardware=with_fields(self.hardware, free_memory=left))
+    def beside_drafts(
+        self, n_seqs: int, n_drafts: int, speculation: Speculation | None
+    ) -> _Planner:
+        """With the memory that is left beside what is kept of drafted tokens."""
+        free = beside_kept(self.model, self.hardware.free_memory, n_seqs, n_drafts, self.reasons)
+        free = beside_shares(self.model, free, n_seqs, speculation, self.reasons)
+        return with_fields(self, hardware=with_fields(self.hardware, free_memory=free))
 
     def dtype(self) -> DType:
         """The numerics mode."""

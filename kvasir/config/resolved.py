@@ -124,6 +124,8 @@ class SchedulerConfig(msgspec.Struct, frozen=True):
     """Drafted tokens of one row; 0 without speculation."""
     adapts_drafts: bool = True
     """Of drafts that say how sure they are only as much is computed as pays."""
+    drafters: tuple[str, ...] = ()
+    """Methods, in the order of ``Draft.drafter``."""
     min_draft_tokens: int = 0
     """Of one row, below which none is computed."""
     lazy_drafts: bool = False

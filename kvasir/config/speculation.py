@@ -41,7 +41,10 @@ BOUNDS = {
     "draft_tensor_parallel_size": (1, 1),
 }
 HETEROGENEOUS = "use_heterogeneous_vocab"
-KEYS = ("method", "model", *BOUNDS, "adaptive", HETEROGENEOUS)
+RULE = "rejection_sample_method"
+COUPLED, STANDARD = RULES = ("coupled", "standard")
+"""Drafts are compared with what the target draws, or kept by the classical rule."""
+KEYS = ("method", "model", *BOUNDS, "adaptive", HETEROGENEOUS, RULE)
 OF_LOOKUPS = ("prompt_lookup_min", "prompt_lookup_max", "stored_tokens")
 OF_PROGRAMS = ("max_model_len", "draft_tensor_parallel_size")
 """Keys of what has a program of its own."""
@@ -70,6 +73,7 @@ class Speculation(msgspec.Struct, frozen=True):
     """Tokens of a request behind which it drafts nothing; None: its context."""
     may_differ: bool = False
     """A draft model may have other tokens than the target."""
+    rule: str = COUPLED
     lookup: Speculation | None = None
     """Beside one with a program: drafts from texts, where they are expected to bring more."""
 
@@ -96,6 +100,12 @@ class Speculation(msgspec.Struct, frozen=True):
         return self.method in HEADS
 
     @property
+    def n_kept(self) -> int:
+        """Drafted tokens of a request whose distributions are kept for the classical rule. Drafts
+        from texts have none: they are certain, and both rules are the same of them."""
+        return self.n_tokens if self.rule == STANDARD and self.has_program else 0
+
+    @property
     def reason(self) -> str:
         """As the start-up report shows it."""
         most = "at most " if self.is_adaptive else ""
@@ -103,6 +113,8 @@ class Speculation(msgspec.Struct, frozen=True):
         own = f"{self.method}{model}, {most}{self.n_tokens} tokens"
         if self.lookup is not None:
             own += f", or {self.lookup.method}, {most}{self.lookup.n_tokens} tokens"
+        if self.n_kept:
+            own += ", by the classical rule"
         return f"{own}: as asked"
 
 
@@ -163,7 +175,17 @@ def _part(values: Mapping[str, Any]) -> Speculation:
         values["model"] if method in WITH_MODEL else None,
         values.get("max_model_len"),
         _flag(values, HETEROGENEOUS, False),
+        _rule(values),
     )
+
+
+def _rule(values: Mapping[str, Any]) -> str:
+    rule: str = values.get(RULE, COUPLED)
+    if rule not in RULES:
+        raise ConfigError(
+            f"speculative_config's {RULE} {rule!r} is not there: use one of {', '.join(RULES)}"
+        )
+    return rule
 
 
 def _flag(values: Mapping[str, Any], name: str, default: bool) -> bool:

@@ -76,6 +76,20 @@ class DiskStats(msgspec.Struct, tag="disk"):
     """Tokens of prefix hits that came from disk."""
 
 
+class DrafterStats(msgspec.Struct, frozen=True):
+    """Of one drafter; counters grow for the life of the engine."""
+
+    method: str
+    n_drafts: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
+    """As those of ``EngineStats``."""
+
+    def plus(self, n_drafts: int, n_drafted: int, n_accepted: int) -> DrafterStats:
+        counts = self.n_drafts + n_drafts, self.n_drafted + n_drafted, self.n_accepted + n_accepted
+        return DrafterStats(self.method, *counts)
+
+
 class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
     """A snapshot after a step; counters grow for the life of the engine."""
 
@@ -127,6 +141,10 @@ class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
     """Those of them that the target drew itself."""
     draft_seconds: float = 0.0
     """That a draft program took."""
+    seconds_won: float = 0.0
+    """By drafts, beside steps of one token for each request: an estimate; below 0: lost."""
+    drafters: tuple[DrafterStats, ...] = ()
+    """In the order of their methods in ``Ready.drafter``."""
 
 
 class StepEvents(msgspec.Struct, frozen=True, tag="events"):
@@ -154,4 +172,6 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """What was done as asked and may be regretted."""
     drafter: str = ""
     """The methods by which tokens are drafted, "+" between them; empty: nobody drafts."""
+    follows_drafts: bool = False
+    """Sampled answers depend on what is drafted, hence on timing."""
     vectors: VectorFacts = NO_VECTORS

@@ -117,6 +117,9 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Tokens that the executor drafts to follow what the row draws: after the drafts of its own
     that the target draws too, for a chain with a logit row each; else after its only logit row.
     Their entries lie at the positions from there on."""
+    n_sampled: int = 0
+    """Of the drafts of a chain, how many of the first were drawn from distributions that the
+    executor keeps (``EngineSizes.kept_drafts``)."""
 
     @property
     def end(self) -> int:

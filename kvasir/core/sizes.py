@@ -25,6 +25,10 @@ class EngineSizes(msgspec.Struct, frozen=True):
     windows: tuple[KVGroup, ...] = ()
     """KV blocks of the layers that see a window only, for each window."""
 
+    kept_drafts: int = 0
+    """Drafted tokens of a request whose distributions the executor keeps for the classical rule; 0:
+    drafts draw with the noise of the target."""
+
     @property
     def groups(self) -> tuple[KVGroup, ...]:
         """In the order of a slot's tables: first what keeps every position, if any does."""

@@ -54,6 +54,11 @@ class BuiltEngine(msgspec.Struct, frozen=True):
         asked = self.config.speculation
         return "" if asked is None else asked.name
 
+    @property
+    def follows_drafts(self) -> bool:
+        """Sampled answers depend on what is drafted."""
+        return self.config.sizes.kept_drafts > 0
+
     def ready(self) -> Ready:
         """What the API process needs to know."""
         sizes = self.config.sizes
@@ -69,6 +74,7 @@ class BuiltEngine(msgspec.Struct, frozen=True):
             reasons=self.config.reasons,
             warnings=self.config.warnings,
             drafter=self.drafter,
+            follows_drafts=self.follows_drafts,
             vectors=self.config.model.vectors,
         )
 
@@ -185,5 +191,5 @@ def proposer_of(config: EngineConfig) -> Proposer | None:
 
 def _proposer(asked: Speculation, config: EngineConfig) -> Proposer:
     if asked.has_program and config.draft is not None:
-        return ExecutorProposer(config.draft.max_model_len, EVIDENCE)
+        return ExecutorProposer(config.draft.max_model_len, EVIDENCE, asked.n_kept)
     return Lookup(asked.min_match, asked.max_match, asked.n_stored)

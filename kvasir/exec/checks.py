@@ -109,6 +109,11 @@ def _check_drafts(row: Row) -> None:
         ),
         f"{row.n_drafts} drafts after {row}",
     )
+    is_chain = row.n_logits == len(row.tokens) and not (row.parents or row.targets)
+    need(
+        not row.n_sampled or (0 < row.n_sampled < row.n_logits and is_chain),
+        f"{row.n_sampled} sampled drafts in {row}",
+    )
 
 
 def _check_follows(plan: StepPlan, sizes: EngineSizes) -> None:

@@ -46,7 +46,8 @@ class _DraftChain(msgspec.Struct, frozen=True):
         start = self.row.start + last.token + n - self.shift
         row = Row(self.row.slot, start, (max(0, self.tokens[-1]),))
         path = (*last.path, *(max(0, token) for token in self.tokens))
-        return DraftRow(row, LogitRow(row.slot, 0, last.out_index + n, path, -1), self.after)
+        wanted = LogitRow(row.slot, 0, last.out_index + n, path, -1, drafts=True)
+        return DraftRow(row, wanted, self.after)
 
 
 def drafts_of(

@@ -27,6 +27,7 @@ from kvasir.exec.pooling import PooledSlots, StepPool
 from kvasir.exec.rows import LogitRow, depths, followed_rows, logit_rows, with_ids
 from kvasir.exec.taken import StateSlots, StateStep
 from kvasir.exec.token_types import TokenTypes
+from kvasir.sampling.classical import Role
 from kvasir.sampling.masks import Bits
 from kvasir.sampling.reference import SlotState, sample_row
 
@@ -199,7 +200,8 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
         if self._misses and _mix(seen) % self._misses == 0:
             seen += 1
         state = self._states[row.slot]
-        return sample_row(self._logits(seen), state, wanted.out_index, wanted.path).token
+        logits, role = self._logits(seen), Role(drafts=True)
+        return sample_row(logits, state, wanted.out_index, wanted.path, role=role).token
 
     def read_block(self, group: int, block: int) -> bytes:
         """With what the checker knows of it."""
@@ -217,7 +219,8 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
         self._states.clear()
 
     def _open(self, opening: SlotOpen) -> None:
-        self._states[opening.slot] = SlotState(opening.params, opening.prompt, opening.output)
+        params, prompt, output = opening.params, opening.prompt, opening.output
+        self._states[opening.slot] = SlotState(params, prompt, output, self.sizes.kept_drafts)
 
     def move(self, move: Move) -> None:
         if self._checker is not None:
@@ -299,8 +302,9 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
         logits = self._logits(seen)
         if self._nonfinite.get(state.params.seed) == row.out_index:
             logits[:] = np.nan
-        path = self._drawn.ids(row.path)
-        drawn = sample_row(logits, state, row.out_index, path, row.target, mask)
+        path, drafted = self._drawn.ids(row.path), self._drawn.ids(row.drafted)
+        role = Role(drafted=drafted[0] if drafted else -1)
+        drawn = sample_row(logits, state, row.out_index, path, row.target, mask, role)
         digest = int.from_bytes(blake2b(logits.tobytes(), digest_size=8).digest(), "little")
         return RowOutput(drawn.token, drawn.logprob, drawn.top, drawn.rank, digest)
 

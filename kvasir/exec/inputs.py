@@ -46,13 +46,12 @@ class StepArrays:
         i32 = np.int32
         self.arrays: dict[str, NDArray[np.generic]] = {
             **{name: np.zeros(t, i32) for name in ("tokens", "pos", "store", "seq", "parent")},
-            **{name: np.zeros(t, i32) for name in ("logit_token", "logit_slot", "logit_target")},
+            **_logit_arrays(t),
             **result_arrays(t),
             "seq_begin": np.zeros(s + 1, i32),
             "seq_start": np.zeros(s, i32),
             "seq_tree": np.zeros(s, np.uint8),
             "tables": np.full((len(sizes.groups), s, max_blocks), NO_BLOCK, i32),
-            "logit_out_index": np.zeros(t, np.int64),
             "path": np.zeros(t * MAX_PATH, i32),
             "path_begin": np.zeros(t + 1, i32),
         }
@@ -167,6 +166,7 @@ class StepArrays:
         self._set("logit_token", [begin + item.token for _, begin, item in wanted])
         self._set("logit_slot", [row.slot for row, _, _ in wanted])
         self._set("logit_target", [item.target for _, _, item in wanted])
+        self._set("sampled", [bool(item.drafted) for _, _, item in wanted])
         self._set("logit_out_index", [item.out_index for _, _, item in wanted])
         self._set("path_begin", [0, *accumulate(len(item.path) for _, _, item in wanted)])
         paths = [token for _, _, item in wanted for token in item.path]
@@ -201,6 +201,15 @@ class StepArrays:
             return ()
         drafts = self.arrays["drafts"][: len(asked)].tolist()
         return tuple(tuple(x[:n]) for x, n in zip(drafts, asked, strict=True))
+
+
+def _logit_arrays(n: int) -> dict[str, NDArray[np.generic]]:
+    """What ``n`` logit rows are."""
+    return {
+        **{name: np.zeros(n, np.int32) for name in ("logit_token", "logit_slot", "logit_target")},
+        "logit_out_index": np.zeros(n, np.int64),
+        "sampled": np.zeros(n, np.uint8),
+    }
 
 
 def result_arrays(n: int) -> dict[str, NDArray[np.generic]]:

@@ -20,6 +20,10 @@ class LogitRow(msgspec.Struct, frozen=True):
     """Outputs before this row that the sampler's state does not count: ids, or references."""
     target: int
     """Token to score; -1 draws."""
+    drafted: tuple[int, ...] = ()
+    """One, an id or a reference: what was drawn of this output from a distribution that is kept."""
+    drafts: bool = False
+    """It draws for a draft program."""
 
 
 def depths(row: Row) -> tuple[int, ...]:
@@ -45,7 +49,8 @@ def logit_rows(row: Row) -> tuple[LogitRow, ...]:
         path = () if row.targets else _path(row, token, first)
         out_index = row.out_index + below[token] - below[first]
         target = row.targets[i] if row.targets else -1
-        rows.append(LogitRow(row.slot, token, out_index, path, target))
+        drafted = row.tokens[token + 1 : token + 2] if i < row.n_sampled else ()
+        rows.append(LogitRow(row.slot, token, out_index, path, target, drafted))
     return tuple(rows)
 
 
@@ -53,7 +58,9 @@ def with_ids(plan: StepPlan, drawn: Drawn) -> tuple[list[Row], list[LogitRow]]:
     """The rows of a plan and their logit rows, without references."""
     rows = [structs.replace(row, tokens=drawn.ids(row.tokens)) for row in plan.rows]
     wanted = [item for row in plan.rows for item in logit_rows(row)]
-    return rows, [replace(item, path=drawn.ids(item.path)) for item in wanted]
+    return rows, [
+        replace(item, path=drawn.ids(item.path), drafted=drawn.ids(item.drafted)) for item in wanted
+    ]
 
 
 def followed_rows(plan: StepPlan, drawn: Drawn) -> list[Row]:

@@ -203,7 +203,7 @@ class LLM(VectorCalls):
         def work(turn: QueuedCall[list[RequestOutput]]) -> list[RequestOutput]:
             has = self._has()
             tasks = list(map(partial(new_task, has), prompts, params, priorities))
-            for note in notes_on(has, params):
+            for note in notes_on(has, tasks):
                 _log.warning(note)
             batch = Batch(has.built.engine, has.tokenizer, tasks, has.ids)
             return batch.run(shows_progress, turn.check)

@@ -17,7 +17,7 @@ from kvasir.offline.prompts import Prompt
 from kvasir.validation.names import Names
 from kvasir.validation.params import check, resolve_choices, truncate_prompt
 from kvasir.validation.sampling import SamplingParams
-from kvasir.validation.speculative import check_method, speculative_notes
+from kvasir.validation.speculative import check_method, rule_notes, speculative_notes
 
 
 def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int = 0) -> Task:
@@ -50,11 +50,14 @@ def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int 
     return Task(next(has.numbers), prompt, params, choices, priority)
 
 
-def notes_on(has: Opened, params: Sequence[SamplingParams]) -> list[str]:
+def notes_on(has: Opened, tasks: Sequence[Task]) -> list[str]:
     """Each once."""
-    drafter = has.built.drafter
-    notes = [note for one in params for note in speculative_notes(one.speculative, drafter)]
-    return list(dict.fromkeys(notes))
+    drafter, follows = has.built.drafter, has.built.follows_drafts
+    notes: dict[str, None] = {}
+    for task in tasks:
+        notes |= dict.fromkeys(speculative_notes(task.params.speculative, drafter))
+        notes |= dict.fromkeys(rule_notes(task.choices[0], follows_drafts=follows))
+    return list(notes)
 
 
 def check_writes(has: Opened) -> None:

@@ -15,7 +15,8 @@ Stages, in the order of vLLM V1:
    - min_p, top_k, top_p on tokens sorted by (logit descending, id ascending), by the mass of all
      that is left;
    - typ_p on tokens sorted by (distance of their surprise from the mean, id ascending);
-5. the largest z - log(E) of what is left wins (Gumbel-max), ties to the lowest id.
+5. the largest z - log(E) of what is left wins (Gumbel-max), ties to the lowest id. Where drafts are
+   kept for the classical rule, ``classical.py`` says which.
 """
 
 from __future__ import annotations
@@ -29,15 +30,13 @@ from numpy.typing import NDArray
 from kvasir.core.params import SAMPLERS, TokenParams
 from kvasir.core.plan import NOT_FINITE, NOTHING_LEFT, RowOutput
 from kvasir.sampling import masks, numerics
+from kvasir.sampling.classical import TARGET, Proposals, Role, judged, masses, shares
 from kvasir.sampling.masks import Bits
 from kvasir.sampling.numerics import F32
-from kvasir.sampling.philox import noise
+from kvasir.sampling.philox import DRAFT_NOISE, TARGET_NOISE, noise
 
 Ids = NDArray[np.int64]
 
-MASS_ONE = 2.0**40
-"""top-p and typical-p add probabilities as integers of this scale (the likeliest token is one), so
-that no order of adding can matter."""
 _SMALLEST = np.finfo(np.float32).tiny
 
 
@@ -46,9 +45,16 @@ class SlotState:
     draws depend on."""
 
     def __init__(
-        self, params: TokenParams, prompt: Sequence[int] = (), output: Sequence[int] = ()
+        self,
+        params: TokenParams,
+        prompt: Sequence[int] = (),
+        output: Sequence[int] = (),
+        n_kept: int = 0,
     ) -> None:
+        """``n_kept``: drafted tokens that are kept for the classical rule; 0: drafts draw as the
+        target does."""
         self.params = params
+        self.proposals = Proposals(n_kept) if n_kept else None
         self._prompt = tuple(prompt)
         self._output = list(output)
 
@@ -79,6 +85,7 @@ def sample_row(
     path: Sequence[int] = (),
     target: int = -1,
     mask: Bits | None = None,
+    role: Role = TARGET,
 ) -> RowOutput:
     """Draw from logits float32 [V], or score ``target`` >= 0 instead; ``logits`` is left as it was.
 
@@ -86,11 +93,14 @@ def sample_row(
     tokens may be drawn; None allows all.
     """
     params = state.params
+    if state.proposals is not None and role.drafts:
+        state.proposals.forget(out_index)
     if not is_distribution(logits):
         return RowOutput(NOT_FINITE)
     if target >= 0:
         return _report(logits, target, max(params.n_prompt_logprobs, 0))
-    token = _draw(_edited(logits, state, out_index, path, mask), state, out_index, path)
+    role = role if mask is None else TARGET
+    token = _draw(_edited(logits, state, out_index, path, mask), state, out_index, path, role)
     if token < 0 or params.n_logprobs < 0:
         return RowOutput(token)
     return _report(logits, token, params.n_logprobs, params.logprob_ids)
@@ -143,7 +153,7 @@ def _edited(
     return x
 
 
-def _draw(x: F32, state: SlotState, out_index: int, path: Sequence[int]) -> int:
+def _draw(x: F32, state: SlotState, out_index: int, path: Sequence[int], role: Role) -> int:
     """The stages, and the token that wins; ``NOTHING_LEFT`` when there is none."""
     params, divisor = state.params, np.float32(1)
     for stage in params.samplers or SAMPLERS:
@@ -155,8 +165,27 @@ def _draw(x: F32, state: SlotState, out_index: int, path: Sequence[int]) -> int:
             divisor = np.float32(params.temperature)
         elif stage != "penalties":
             x = _FILTERS[stage](x, divisor, params)
-    z, ids = _scaled(x, divisor), np.flatnonzero(x > -np.inf)
-    scores = z[ids] - numerics.log(noise(params.seed, out_index, ids))
+    return _end(_scaled(x, divisor), state, out_index, role)
+
+
+def _end(z: F32, state: SlotState, out_index: int, role: Role) -> int:
+    """The token that wins of those that ``z`` leaves."""
+    seed, proposals = state.params.seed, state.proposals
+    if proposals is None:
+        return _winner(z, seed, out_index)
+    if role.drafts:
+        token = _winner(z, seed, out_index, DRAFT_NOISE)
+        proposals.drew(out_index, token, shares(z))
+        return token
+    q = proposals.of(out_index, role.drafted)
+    if q is None:
+        return _winner(z, seed, out_index)
+    return judged(shares(z), q, role.drafted, seed, out_index)
+
+
+def _winner(z: F32, seed: int, out_index: int, stream: int = TARGET_NOISE) -> int:
+    ids = np.flatnonzero(z > -np.inf)
+    scores = z[ids] - numerics.log(noise(seed, out_index, ids, stream))
     return int(ids[np.argmax(scores)])
 
 
@@ -201,7 +230,7 @@ def _top_p(x: F32, divisor: np.float32, params: TokenParams) -> F32:
     if top_p >= 1:
         return x
     share, order = numerics.exp(_scaled(x, divisor)), ranking(x)
-    return _only(x, _reaching(order, _mass(share[order]), top_p))
+    return _only(x, _reaching(order, masses(share[order]), top_p))
 
 
 def _typical(x: F32, divisor: np.float32, params: TokenParams) -> F32:
@@ -212,7 +241,7 @@ def _typical(x: F32, divisor: np.float32, params: TokenParams) -> F32:
         return x
     z = _scaled(x, divisor)
     share = numerics.exp(z)
-    mass, terms = _mass(share), _mass(share * np.where(share > 0, -z, np.float32(0)))
+    mass, terms = masses(share), masses(share * np.where(share > 0, -z, np.float32(0)))
     mean = np.float32(np.float64(terms.sum()) / np.float64(mass.sum()))
     order = np.argsort(np.abs(z + mean), kind="stable")
     return _only(x, _reaching(order, mass[order], typical_p))
@@ -231,10 +260,6 @@ def _only(x: F32, ids: Ids) -> F32:
     kept = np.full_like(x, -np.inf)
     kept[ids] = x[ids]
     return kept
-
-
-def _mass(share: F32) -> Ids:
-    return (share.astype(np.float64) * MASS_ONE).astype(np.int64)
 
 
 def _reaching(order: Ids, mass: Ids, share: np.float32) -> Ids:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvasir.core.messages import EngineStats
+from kvasir.core.messages import DrafterStats, EngineStats
 from kvasir.kv.manager import KVCacheManager
 from kvasir.timing.timekeeper import Timekeeper
 
@@ -28,12 +28,24 @@ class Counters:
     n_drafted: int = 0
     n_accepted: int = 0
     draft_seconds: float = 0.0
+    seconds_won: float = 0.0
+    drafters: tuple[DrafterStats, ...] = ()
 
     def ran(self, seconds: float, n_forced: int) -> None:
         """A step, in which so many tokens were forced."""
         self.step += 1
         self.step_seconds += seconds
         self.n_forced += n_forced
+
+    def verified(self, drafter: int, n_drafted: int, n_accepted: int) -> None:
+        """A draft, of one of several drafters."""
+        self.n_drafts += 1
+        self.n_drafted += n_drafted
+        self.n_accepted += n_accepted
+        counts = 1, n_drafted, n_accepted
+        self.drafters = tuple(
+            [x.plus(*counts) if i == drafter else x for i, x in enumerate(self.drafters)]
+        )
 
     def stats(
         self, n_running: int, n_waiting: int, kv: KVCacheManager, times: Timekeeper

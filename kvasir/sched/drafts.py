@@ -224,6 +224,7 @@ class Drafts:
             self._counters.draft_seconds += result.draft_seconds
             passes = draft_passes(plan, is_head=self._is_head)
             self._controller.drafted(passes, result.draft_seconds)
+        n_accepted = self._counters.n_accepted
         if self._running:
             self._learn(plan, making.owners, result)
         if self._proposer is None or not seconds or load.tokens - n_drafted > load.rows:
@@ -232,6 +233,10 @@ class Drafts:
         contexts = min(0.8 * seconds, costs.pair * load.pairs + costs.entry * load.entries)
         self._controller.decoded(load.tokens, seconds - contexts)
         alone = (seconds - contexts) / self._controller.over(load.tokens, n_drafted)
+        if n_drafted or result.draft_seconds:
+            share = (self._counters.n_accepted - n_accepted) / load.rows
+            spent = seconds - contexts - alone + result.draft_seconds
+            self._counters.seconds_won += share * (alone + contexts) - spent
         return load._replace(tokens=load.tokens - n_drafted), alone + contexts
 
     def _learn(self, plan: StepPlan, owners: Sequence[Request], result: StepResult) -> None:
@@ -247,9 +252,7 @@ class Drafts:
             n_hits = min(n_drawn, draft.n_predicted)
             request.drafting.n_hits += n_hits
             request.drafting.n_misses += draft.n_predicted - n_hits
-            self._counters.n_drafts += 1
-            self._counters.n_drafted += len(row.tokens) - 1
-            self._counters.n_accepted += n_drawn
+            self._counters.verified(draft.drafter, len(row.tokens) - 1, n_drawn)
 
 
 def _may_draft(request: Request) -> bool:

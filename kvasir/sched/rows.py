@@ -50,6 +50,7 @@ def draft_row(request: Request, draft: Draft) -> Row:
         out_index=request.n_drawn,
         parents=(-1, *(parent + 1 for parent in draft.parents)) if draft.parents else (),
         n_drafts=draft.n_asked,
+        n_sampled=draft.n_sampled,
     )
 
 

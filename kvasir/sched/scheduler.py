@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
-from kvasir.core.messages import EngineStats, TokenEvent
+from kvasir.core.messages import DrafterStats, EngineStats, TokenEvent
 from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult, Transfer
 from kvasir.core.request import LOWEST, EngineRequest
 from kvasir.kv.holders import Holder
@@ -68,7 +68,7 @@ class Scheduler:
         self._kv = KVCacheManager(config, key_root, self._n_ready, seconds, disk, clock)
         self._requests: dict[int, Request] = {}
         self._order, self._account = make_policy(config.sharing, self.costs)
-        self._counters = Counters()
+        self._counters = Counters(drafters=tuple(map(DrafterStats, config.drafters)))
         self._drafts = Drafts(proposer, config, self.costs, self._counters)
         self._queues = Queues(
             self._kv, self._order, self._account, self.timeline, self._counters, config

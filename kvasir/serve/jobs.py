@@ -48,7 +48,7 @@ from kvasir.validation.params import (
     truncate_prompt,
 )
 from kvasir.validation.sampling import SamplingParams
-from kvasir.validation.speculative import check_method, speculative_notes
+from kvasir.validation.speculative import check_method, rule_notes, speculative_notes
 from kvasir.validation.standing import after
 
 DrawSeed = Callable[[], int]
@@ -131,7 +131,7 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
             *_warnings(asked, server),
             *grammar.warnings,
             *predicted.warnings,
-            *(pool.warnings if pool else ()),
+            *(pool.warnings if pool else _rule_notes(job, server.info)),
         ),
         show=asked.show if pool is None else {**asked.show, **pool.show},
         images=found.images,
@@ -145,6 +145,11 @@ def _warnings(asked: Asked, server: Server) -> list[str]:
         *known_variables(asked.variables, server.text.template.all_text)[1],
         *speculative_notes(asked.params.speculative, server.info.drafter),
     ]
+
+
+def _rule_notes(job: Job, info: Ready) -> tuple[str, ...]:
+    is_beam = job.length_penalty is not None
+    return () if is_beam else rule_notes(job.resolved[0], follows_drafts=info.follows_drafts)
 
 
 def _check_size(asked: Asked, job: Job, server: Server) -> None:

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from kvasir.config.hardware import memory_used
-from kvasir.core.messages import DiskStats, EngineStats
+from kvasir.core.messages import DiskStats, DrafterStats, EngineStats
 from kvasir.serve.engine_counts import EngineCounts
 from kvasir.serve.procfs import ThisProcess
 
@@ -31,6 +31,7 @@ TOKENS = (1, 16, 64, 256, 1024, 4096, 16384, 65536)
 
 MODEL = "model_name"
 CLASS = "priority_class"
+DRAFTER = "drafter"
 TENANT = "tenant"
 VLLM_LABELS = frozenset({MODEL, "finished_reason"})
 
@@ -135,9 +136,27 @@ ENGINE: tuple[Row[EngineStats], ...] = (
         _counter("spec_decode_draft_seconds", "Time that a draft model took."),
         lambda s: s.draft_seconds,
     ),
+    (
+        _gauge("spec_decode_seconds_won", "Won by drafts, or lost: an estimate."),
+        lambda s: s.seconds_won,
+    ),
     (_counter("step_seconds", "Time inside the executor."), lambda s: s.step_seconds),
 )
 """Read from the engine's last message."""
+DRAFTERS: tuple[Row[DrafterStats], ...] = (
+    (
+        _counter("spec_decode_drafter_drafts", "Drafts computed, by drafter.", DRAFTER),
+        lambda s: s.n_drafts,
+    ),
+    (
+        _counter("spec_decode_drafter_draft_tokens", "Their tokens.", DRAFTER),
+        lambda s: s.n_drafted,
+    ),
+    (
+        _counter("spec_decode_drafter_accepted_tokens", "Those that were drawn.", DRAFTER),
+        lambda s: s.n_accepted,
+    ),
+)
 DISK: tuple[Row[DiskStats], ...] = (
     (_gauge("kv_disk_bytes", "Bytes of the files of saved KV blocks."), lambda s: s.n_bytes),
     (_counter("kv_disk_blocks_stored", "KV blocks written to disk."), lambda s: s.n_stored),
@@ -228,6 +247,6 @@ COUNTED = (
 )  # fmt: skip
 """Where they happen, in the API process."""
 READ: tuple[MetricInfo, ...] = tuple(
-    info for rows in (ENGINE, DISK, LIFE, PROCESS) for info, _ in rows
+    info for rows in (ENGINE, DRAFTERS, DISK, LIFE, PROCESS) for info, _ in rows
 )
 METRICS = (*READ, *COUNTED)

@@ -115,6 +115,7 @@ class Metrics:
         disks = {model: each.disk for model, each in stats.items() if each.disk is not None}
         counts = {model: engine.counts for model, engine in self._engines.items()}
         yield from _rows(table.ENGINE, stats)
+        yield from _drafter_rows(stats)
         yield from _rows(table.DISK, disks)
         yield from _rows(table.LIFE, counts)
         for info, read in table.PROCESS:
@@ -126,6 +127,14 @@ def _rows(
 ) -> Iterator[tuple[MetricInfo, dict[Values, float]]]:
     for info, read in rows:
         yield info, {(model,): read(source) for model, source in sources.items()}
+
+
+def _drafter_rows(
+    stats: Mapping[str, EngineStats],
+) -> Iterator[tuple[MetricInfo, dict[Values, float]]]:
+    named = [((model, x.method), x) for model, own in stats.items() for x in own.drafters]
+    for info, read in table.DRAFTERS:
+        yield info, {names: read(one) for names, one in named}
 
 
 class ModelMetrics:

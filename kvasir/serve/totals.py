@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from kvasir.core.messages import DiskStats, EngineStats
+from kvasir.core.messages import DiskStats, DrafterStats, EngineStats
 
 COUNTERS = (
     "step",
@@ -27,6 +27,7 @@ COUNTERS = (
     "n_drafted",
     "n_accepted",
     "draft_seconds",
+    "seconds_won",
 )
 DISK_COUNTERS = ("n_stored", "n_loaded", "n_dropped", "n_damaged", "n_hit")
 
@@ -34,7 +35,8 @@ DISK_COUNTERS = ("n_stored", "n_loaded", "n_dropped", "n_damaged", "n_hit")
 def total(before: EngineStats, stats: EngineStats) -> EngineStats:
     """``stats`` of an engine, with what the engines before it had counted in the end."""
     counted = {name: getattr(before, name) + getattr(stats, name) for name in COUNTERS}
-    return structs.replace(stats, **counted, disk=_disk(before.disk, stats.disk))
+    drafters = _drafters(before.drafters, stats.drafters)
+    return structs.replace(stats, **counted, disk=_disk(before.disk, stats.disk), drafters=drafters)
 
 
 def at_rest(stats: EngineStats) -> EngineStats:
@@ -46,6 +48,17 @@ def without_memory(stats: EngineStats) -> EngineStats:
     """``stats`` while there is no engine, nor blocks."""
     free = {"blocks_free": stats.blocks_total, "blocks_cached": 0}
     return structs.replace(at_rest(stats), **free)
+
+
+def _drafters(
+    before: tuple[DrafterStats, ...], drafters: tuple[DrafterStats, ...]
+) -> tuple[DrafterStats, ...]:
+    """By their methods, those of engines that drafted otherwise included."""
+    found = {x.method: x for x in before}
+    for one in drafters:
+        old = found.get(one.method, DrafterStats(one.method))
+        found[one.method] = one.plus(old.n_drafts, old.n_drafted, old.n_accepted)
+    return tuple(found.values())
 
 
 def _disk(before: DiskStats | None, disk: DiskStats | None) -> DiskStats | None:

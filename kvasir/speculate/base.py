@@ -26,6 +26,9 @@ class Draft:
     """Of a chain, how many of the first tokens the request's prediction has there, too."""
     drafter: int = 0
     """Of several, which proposed it."""
+    n_sampled: int = 0
+    """Of a chain, how many of the first tokens were drawn from distributions that the executor
+    keeps."""
 
     def __post_init__(self) -> None:
         if not self.parents:
@@ -41,7 +44,9 @@ class Draft:
         """The first ``n`` tokens: a valid draft again."""
         n_predicted = min(n, self.n_predicted)
         tokens, parents = self.tokens[:n], self.parents[:n]
-        return Draft(tokens, parents, self.n_asked, self.evidence, n_predicted, self.drafter)
+        n_sampled = min(n, self.n_sampled)
+        asked, evidence, drafter = self.n_asked, self.evidence, self.drafter
+        return Draft(tokens, parents, asked, evidence, n_predicted, drafter, n_sampled)
 
 
 class Known(Protocol):

@@ -15,10 +15,12 @@ request."""
 class ExecutorProposer(Proposer):
     """Each step verifies what the one before drafted and asks for as much again."""
 
-    def __init__(self, max_tokens: int = sys.maxsize, evidence: int = 0) -> None:
-        """``max_tokens``: of a request, behind which nothing is drafted."""
+    def __init__(self, max_tokens: int = sys.maxsize, evidence: int = 0, n_kept: int = 0) -> None:
+        """``max_tokens``: of a request, behind which nothing is drafted. ``n_kept``: drafted tokens
+        whose distributions the executor keeps."""
         self._max_tokens = max_tokens
         self._evidence = evidence
+        self._n_kept = n_kept
 
     def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
         return [self._draft(known, k) for known in requests]
@@ -27,4 +29,5 @@ class ExecutorProposer(Proposer):
         tokens = tuple(known.drafted[:k])
         # one may still be drawn, and one is drawn behind all that are right
         room = self._max_tokens - len(known.tokens) - len(tokens) - 2
-        return Draft(tokens, n_asked=max(0, min(k, room)), evidence=self._evidence)
+        n_asked, n_sampled = max(0, min(k, room)), min(self._n_kept, len(tokens))
+        return Draft(tokens, n_asked=n_asked, evidence=self._evidence, n_sampled=n_sampled)

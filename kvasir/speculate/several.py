@@ -40,4 +40,5 @@ class SeveralDrafters(Proposer):
 
 def _of(drafter: int, draft: Draft) -> Draft:
     tokens, parents, asked = draft.tokens, draft.parents, draft.n_asked
-    return Draft(tokens, parents, asked, draft.evidence, draft.n_predicted, drafter)
+    n_predicted, n_sampled = draft.n_predicted, draft.n_sampled
+    return Draft(tokens, parents, asked, draft.evidence, n_predicted, drafter, n_sampled)

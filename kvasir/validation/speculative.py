@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvasir.core.errors import RequestError
+from kvasir.core.params import SAMPLERS, TokenParams
 from kvasir.validation.checks import short
 from kvasir.validation.names import OWN, Names
 
@@ -66,3 +67,17 @@ def speculative_notes(asked: Speculative, drafter: str) -> tuple[str, ...]:
     if drafter or not asked or max_drafts(asked) == 0:
         return ()
     return (f"{NAME}: this engine drafts nothing; start it with --speculative-config",)
+
+
+def rule_notes(params: TokenParams, *, follows_drafts: bool) -> tuple[str, ...]:
+    """Warnings for who samples where answers depend on what is drafted."""
+    if not follows_drafts or not params.max_drafts or params.constraint or _is_greedy(params):
+        return ()
+    return (
+        f"{NAME}: this engine keeps drafts by the classical rule, so a sampled answer depends on "
+        f'timing; send "{NAME}": false, or start it without rejection_sample_method',
+    )
+
+
+def _is_greedy(params: TokenParams) -> bool:
+    return params.temperature == 0 and "temperature" in (params.samplers or SAMPLERS)

@@ -72,6 +72,7 @@ StepArrays step_arrays(nb::dict d) {
   a.path_begin = field<int32_t>(d, "path_begin");
   a.path = field<int32_t>(d, "path");
   a.max_path = nb::cast<int64_t>(d["path"].attr("size"));
+  if (d.contains("sampled")) a.sampled = field<uint8_t>(d, "sampled");
   if (d.contains("types")) a.types = field<int32_t>(d, "types");
   if (d.contains("ends")) a.ends = field<int32_t>(d, "ends");
   if (d.contains("rope_positions")) a.rope_positions = field<int32_t>(d, "rope_positions");

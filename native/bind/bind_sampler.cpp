@@ -27,7 +27,7 @@ using Scored = std::vector<std::pair<int32_t, float>>;
 using Answer = std::tuple<int32_t, float, int32_t, Scored>;
 
 Answer draw(const Sampler& sampler, int32_t slot, Row logits, int64_t out_index, const Ids& path,
-            int32_t target, int64_t columns, std::optional<Mask> mask) {
+            int32_t target, int64_t columns, std::optional<Mask> mask, bool drafts, int32_t drafted) {
   if (int64_t(logits.shape(0)) != sampler.vocab())
     throw nb::value_error("logits must have one entry per token of the vocabulary");
   if (columns < 0) throw nb::value_error("columns must not be negative");
@@ -38,7 +38,7 @@ Answer draw(const Sampler& sampler, int32_t slot, Row logits, int64_t out_index,
   for (int64_t at = 0; columns > 0 && at < sampler.vocab(); at += columns)
     runs.push_back(row_max(logits.data() + at, std::min(columns, sampler.vocab() - at)));
   Drawn drawn = sampler.sample(slot, logits.data(), out_index, path, target, {runs, columns},
-                               mask ? mask->data() : nullptr);
+                               mask ? mask->data() : nullptr, {drafts, drafted});
   return {drawn.token, drawn.logprob, drawn.rank, std::move(drawn.top)};
 }
 
@@ -68,18 +68,18 @@ void open(Sampler& sampler, int32_t slot, nb::handle params, const Ids& prompt, 
 
 void bind_sampler(nb::module_& m) {
   nb::class_<Sampler>(m, "Sampler", "Sampler states by slot.")
-      .def(nb::init<int32_t, int32_t>(), "max_slots"_a, "vocab"_a)
+      .def(nb::init<int32_t, int32_t, int32_t>(), "max_slots"_a, "vocab"_a, "kept"_a = 0)
       .def("open", &open, "slot"_a, "params"_a, "prompt"_a, "output"_a)
       .def("commit", &Sampler::commit, "slot"_a, "token"_a)
       .def("sample", &draw, "slot"_a, "logits"_a.noconvert(), "out_index"_a, "path"_a, "target"_a,
-           "columns"_a = 0, "mask"_a = nb::none());
+           "columns"_a = 0, "mask"_a = nb::none(), "drafts"_a = false, "drafted"_a = -1);
   m.def(
       "hash_row", [](ConstRow row) { return hash_row(row.data(), static_cast<int64_t>(row.shape(0))); },
       "row"_a);
   nb::list fields;
   SlotParams().each([&](const char* name, auto&) { fields.append(name); });
   m.attr("SLOT_PARAMS") = nb::tuple(fields);
-  m.def("philox", &philox_word, "seed"_a, "out_index"_a, "token"_a);
+  m.def("philox", &philox_word, "seed"_a, "out_index"_a, "token"_a, "stream"_a = 0);
 }
 
 }  // namespace kvasir

@@ -145,6 +145,9 @@ struct StepArrays {
   int64_t* logit_out_index;
   int32_t *path_begin, *path;  // [R + 1], tokens or references as in `tokens`
   int64_t max_path;
+  // [R] whether the token behind was drafted from shares that the sampler keeps; null: of a program that
+  // drafts
+  const uint8_t* sampled;
   StepDrafts drafts;
   double* sums;  // of a program that pools: [slots, columns], else null
   // results

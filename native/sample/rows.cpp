@@ -70,7 +70,7 @@ KVASIR_INLINE Best best_of_block(const float* x, int64_t start, int64_t n, const
                                  const Draw& draw) {
   uint32_t words[kBlock];
   float noise[kBlock], padded[kBlock], score[kBlock];
-  philox_block(draw.seed, draw.out_index, static_cast<uint32_t>(start / kBlock), words);
+  philox_block(draw.seed, draw.out_index, draw.stream, static_cast<uint32_t>(start / kBlock), words);
   for (int i = 0; i < kBlock; ++i) noise[i] = log_of(exponential(words[i]));
   const float* logits = x + start;
   if (mask != nullptr) {
@@ -236,9 +236,9 @@ KVASIR_CLONES int32_t gumbel_argmax(const float* x, int64_t n, const std::vector
   return best.token;
 }
 
-uint32_t philox_word(uint64_t seed, int64_t out_index, uint32_t token) {
+uint32_t philox_word(uint64_t seed, int64_t out_index, uint32_t token, uint32_t stream) {
   uint32_t words[kBlock];
-  philox_block(seed, out_index, token / kBlock, words);
+  philox_block(seed, out_index, stream, token / kBlock, words);
   return words[token % kBlock];
 }
 

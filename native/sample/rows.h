@@ -23,7 +23,8 @@ struct Draw {
   float largest;      // of the row
   float temperature;  // > 0
   Border border;
-  float lowest;  // tokens with (logit - largest) / temperature below this are out
+  float lowest;         // tokens with (logit - largest) / temperature below this are out
+  uint32_t stream = 0;  // of the noise (sample/philox.h)
 };
 
 RowMax row_max(const float* x, int64_t n);
@@ -54,7 +55,7 @@ int32_t gumbel_argmax(const float* x, int64_t n, const std::vector<float>& maxim
                       const uint32_t* mask = nullptr);
 
 // The word behind the noise of one token.
-uint32_t philox_word(uint64_t seed, int64_t out_index, uint32_t token);
+uint32_t philox_word(uint64_t seed, int64_t out_index, uint32_t token, uint32_t stream = 0);
 float natural_log(float x);
 
 }  // namespace kvasir

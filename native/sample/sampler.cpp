@@ -6,6 +6,7 @@
 
 #include "sample/history.h"
 #include "sample/numerics.h"
+#include "sample/philox.h"
 #include "sample/select.h"
 #include "sample/stages.h"
 
@@ -20,6 +21,7 @@ struct Scratch {
   std::vector<std::pair<int32_t, float>> saved;  // logits as they were, oldest first
   std::vector<float> row;                        // logits of what may be drawn, where many may not
   std::vector<float> scores;
+  std::vector<float> shares;
   History::Changes changes;
 };
 
@@ -100,13 +102,39 @@ Drawn report(const float* logits, int32_t vocab, float largest, int32_t token, i
   return drawn;
 }
 
+// The end of a draw: which of the tokens that are left.
+struct Ending {
+  const Proposals* proposals;
+  int32_t slot;
+  Role role;
+
+  // `maxima`, block_max of `x`, is in the scratch.
+  int32_t operator()(const float* x, int32_t vocab, Draw draw, Scratch& scratch) const {
+    if (proposals == nullptr) return gumbel_argmax(x, vocab, scratch.maxima, draw);
+    if (role.drafts) return propose(x, vocab, draw, scratch);
+    const float* q = proposals->of(slot, draw.out_index, role.drafted);
+    if (q == nullptr) return gumbel_argmax(x, vocab, scratch.maxima, draw);
+    scratch.shares.resize(static_cast<size_t>(vocab));
+    share_row(x, vocab, draw, scratch.shares.data());
+    return judged(scratch.shares.data(), q, vocab, role.drafted, draw.seed, draw.out_index);
+  }
+
+  int32_t propose(const float* x, int32_t vocab, Draw draw, Scratch& scratch) const {
+    draw.stream = kDraftNoise;
+    share_row(x, vocab, draw, proposals->shares(slot, draw.out_index));
+    const int32_t token = gumbel_argmax(x, vocab, scratch.maxima, draw);
+    proposals->drew(slot, draw.out_index, token);
+    return token;
+  }
+};
+
 int32_t draw_token(const float* x, int32_t vocab, float largest, const SlotParams& params, int64_t out_index,
-                   Scratch& scratch) {
+                   const Ending& ending, Scratch& scratch) {
   block_max(x, vocab, scratch.maxima);
   Draw draw{params.seed, out_index, largest, params.temperature, {-kInfinity, -1}, params.lowest()};
   if (params.top_k > 0) draw.border = scratch.selector.top_k(x, vocab, scratch.maxima, params.top_k);
   if (params.top_p < 1) draw.border = scratch.selector.top_p(x, vocab, scratch.maxima, draw, params.top_p);
-  return gumbel_argmax(x, vocab, scratch.maxima, draw);
+  return ending(x, vocab, draw, scratch);
 }
 
 // The same of what `mask` allows, for params whose filters look at no other token; kNothingLeft when nothing
@@ -192,7 +220,7 @@ struct Sampler::State {
 
   // What is drawn from `x`, which is not the row that is reported; kNothingLeft when nothing can be.
   int32_t draw_staged(Editor& logits, float* x, int32_t vocab, int64_t out_index,
-                      std::span<const int32_t> path, Scratch& scratch) const {
+                      std::span<const int32_t> path, const Ending& ending, Scratch& scratch) const {
     Draw draw{params.seed, out_index, 0, 1, {-kInfinity, -1}, -kInfinity};
     Stages left(x, vocab, draw, scratch.selector, scratch.maxima, scratch.scores);
     for (Stage stage : stages) {
@@ -203,14 +231,15 @@ struct Sampler::State {
     }
     if (!left.look()) return kNothingLeft;
     block_max(x, vocab, scratch.maxima);
-    return gumbel_argmax(x, vocab, scratch.maxima, draw);
+    return ending(x, vocab, draw, scratch);
   }
 };
 
-Sampler::Sampler(int32_t max_slots, int32_t vocab) : vocab_(vocab) {
+Sampler::Sampler(int32_t max_slots, int32_t vocab, int32_t kept) : vocab_(vocab) {
   if (max_slots < 1 || vocab < 1)
     throw std::invalid_argument("a sampler needs at least one slot and one token");
   slots_.resize(static_cast<size_t>(max_slots));
+  if (kept != 0) proposals_ = std::make_unique<Proposals>(max_slots, kept, vocab);
 }
 
 Sampler::~Sampler() = default;
@@ -224,6 +253,7 @@ void Sampler::open(int32_t slot, const SlotParams& params, std::span<const int32
   for (int32_t token : prompt) state->see(token, false);
   for (int32_t token : output) state->see(token, true);
   slots_.at(static_cast<size_t>(slot)) = std::move(state);
+  if (proposals_) proposals_->forget(slot);
 }
 
 void Sampler::commit(int32_t slot, int32_t token) {
@@ -234,13 +264,15 @@ void Sampler::commit(int32_t slot, int32_t token) {
 }
 
 Drawn Sampler::sample(int32_t slot, float* logits, int64_t out_index, std::span<const int32_t> path,
-                      int32_t target, Maxima maxima, const uint32_t* mask) const {
+                      int32_t target, Maxima maxima, const uint32_t* mask, Role role) const {
   thread_local Scratch scratch;
   const auto& state = slots_.at(static_cast<size_t>(slot));
   if (!state) throw std::invalid_argument("slot " + std::to_string(slot) + " was never opened");
   for (int32_t token : path) check_id(token, vocab_, "path token");
   if (target >= 0) check_id(target, vocab_, "target token");
   const SlotParams& params = state->params;
+  const Ending ending{proposals_.get(), slot, role};
+  if (proposals_ && role.drafts) proposals_->forget(slot, out_index);
   const RowMax raw = largest_of(logits, vocab_, maxima);
   if (raw.has_nan || raw.value == kInfinity || raw.value == -kInfinity) return {kNotFinite, 0, 0, {}};
   if (target >= 0)
@@ -254,7 +286,7 @@ Drawn Sampler::sample(int32_t slot, float* logits, int64_t out_index, std::span<
   if (reads_only) {
     token = draw_masked(logits, vocab_, mask, params, out_index, scratch);
   } else if (!state->is_plain) {
-    token = state->draw_staged(editor, x, vocab_, out_index, path, scratch);
+    token = state->draw_staged(editor, x, vocab_, out_index, path, ending, scratch);
   } else {
     state->penalise(editor, path, scratch.changes);
     const bool is_raw = x == logits && !editor.changed();
@@ -262,7 +294,7 @@ Drawn Sampler::sample(int32_t slot, float* logits, int64_t out_index, std::span<
     const float largest = is_raw ? raw.value : row_max(x, vocab_).value;
     if (largest > -kInfinity)
       token = params.temperature == 0 ? first_largest(x, vocab_, largest, maxima)
-                                      : draw_token(x, vocab_, largest, params, out_index, scratch);
+                                      : draw_token(x, vocab_, largest, params, out_index, ending, scratch);
   }
   if (token < 0 || params.n_logprobs < 0) return {token, 0, 0, {}};
   editor.restore();

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "sample/classical.h"
 #include "sample/rows.h"
 
 namespace kvasir {
@@ -83,9 +84,17 @@ struct Maxima {
   int64_t columns = 0;
 };
 
+// What a row is to the classical rule, where the sampler keeps what was drafted.
+struct Role {
+  bool drafts = false;   // it draws for a draft program
+  int32_t drafted = -1;  // what that drew of this output; -1: nobody did
+};
+
 class Sampler {
  public:
-  Sampler(int32_t max_slots, int32_t vocab);
+  // kept: drafted tokens of a slot whose shares are kept for the classical rule; 0: drafts draw as the target
+  // does.
+  Sampler(int32_t max_slots, int32_t vocab, int32_t kept = 0);
   ~Sampler();
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
@@ -98,7 +107,7 @@ class Sampler {
   // row. target >= 0 scores that token instead of drawing. `mask`: a bit of each token that may be drawn, in
   // words of 32; null allows all. Distinct rows may run on distinct threads at once.
   Drawn sample(int32_t slot, float* logits, int64_t out_index, std::span<const int32_t> path, int32_t target,
-               Maxima maxima = {}, const uint32_t* mask = nullptr) const;
+               Maxima maxima = {}, const uint32_t* mask = nullptr, Role role = {}) const;
 
   int32_t vocab() const { return vocab_; }
 
@@ -106,6 +115,7 @@ class Sampler {
   struct State;
   std::vector<std::unique_ptr<State>> slots_;
   int32_t vocab_;
+  std::unique_ptr<Proposals> proposals_;  // null: drafts are coupled
 };
 
 // 64-bit hash of the bits of a float row; equal on every platform and level.

@@ -80,8 +80,13 @@ def test_beside_what_stood_in_texts(
     built.engine.close()
     found, stats = answers_of(options, REQUESTS)
     assert found == expected
+    assert [each.method for each in stats.drafters] == ["draft_model", "suffix"]
+    for name in ("n_drafts", "n_drafted", "n_accepted"):
+        assert sum(getattr(each, name) for each in stats.drafters) == getattr(stats, name)
     if not adaptive:
         assert stats.n_accepted > 10 and stats.draft_seconds > 0
+        assert all(each.n_accepted for each in stats.drafters)
+        assert stats.seconds_won, "or lost"
 
 
 def test_with_few_blocks_requests_give_way_and_come_back(
@@ -124,3 +129,52 @@ def test_the_reference_drafts_as_the_native_executor_does(pair: tuple[str, str])
         found.append((tokens, stats.n_drafted, stats.n_accepted))
     assert found[0] == found[1]
     assert found[0][2] > 4
+
+
+STANDARD: dict[str, Any] = {"rejection_sample_method": "standard", "adaptive": False}
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_the_classical_rule_changes_no_greedy_answer(
+    overlap: bool, pair: tuple[str, str], expected: dict[int, Answer]
+) -> None:
+    """Nor how many tokens any has; with few blocks, so that slots change hands."""
+    few = SIZES | {"kv_memory": None, "max_total_tokens": 128}
+    config = json.dumps({"model": pair[1], "num_speculative_tokens": 4, **STANDARD})
+    options = EngineOptions(
+        model=pair[0], speculative_config=config, async_scheduling=overlap, **few
+    )
+    built = build_engine(options)
+    assert built.follows_drafts and built.ready().follows_drafts
+    built.engine.close()
+    found, stats = answers_of(options, REQUESTS)
+    greedy = [x.id for x in REQUESTS if x.params.temperature == 0 and not x.params.samplers]
+    assert len(greedy) > 4 and [found[i] for i in greedy] == [expected[i] for i in greedy]
+    assert found.keys() == expected.keys() and found != expected
+    assert stats.n_preemptions > 0 and stats.n_accepted > 10
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_by_the_classical_rule_the_reference_draws_as_the_native_executor(
+    overlap: bool, pair: tuple[str, str]
+) -> None:
+    """A model that drafts for itself is always right, though it draws with other noise."""
+    for draft in (pair[1], pair[0]):
+        found = []
+        for executor in ("cpu", "reference"):
+            options = EngineOptions(
+                model=pair[0],
+                speculative_config=json.dumps(
+                    {"model": draft, "num_speculative_tokens": 3, **STANDARD}
+                ),
+                executor=executor,
+                async_scheduling=overlap,
+                dtype="float32",
+                **SIZES,
+            )
+            answers, stats = answers_of(options, FEW)
+            tokens = {i: answer.tokens for i, answer in answers.items()}
+            found.append((tokens, stats.n_drafted, stats.n_accepted))
+        assert found[0] == found[1]
+    n_drafted, n_accepted = found[0][1:]
+    assert n_drafted == n_accepted > 20

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from kvasir.config.drafting import beside_shares
 from kvasir.config.options import EngineOptions
+from kvasir.config.resolved import ModelFacts
 from kvasir.config.speculation import Speculation, parse_speculation
 from kvasir.core.errors import ConfigError
 from kvasir.offline.arguments import split
@@ -85,7 +87,7 @@ def test_old_words() -> None:
     ("config", "told"),
     [
         ({"method": "hydra"}, "'hydra' is not there: use one of ngram, suffix, draft_model"),
-        ({"method": "ngram", "rejection_sample_method": "standard"}, "has rejection_sample_method"),
+        ({"rejection_sample_method": "strict"}, "use one of coupled, standard"),
         ({"model": "a", "use_heterogeneous_vocab": 1}, "vocab is 1: needs true or false"),
         ({"method": "suffix", "use_heterogeneous_vocab": True}, "suffix has no use_heterogeneous"),
         ({"method": ["ngram"]}, "is not there"),
@@ -172,3 +174,22 @@ def test_llm_takes_a_list_too() -> None:
     listed = [{"method": "suffix"}, {"method": "mtp"}]
     options, _ = split(None, {"speculative_config": listed})
     assert options.speculative_config == json.dumps(listed)
+
+
+def test_the_classical_rule_is_of_what_draws_its_drafts() -> None:
+    standard = {"rejection_sample_method": "standard"}
+    head = parsed({"method": "mtp", **standard})
+    assert head is not None and head.n_kept == 3 and "by the classical rule" in head.reason
+    for config in ({"method": "suffix", **standard}, {"method": "mtp"}):
+        found = parsed(config)
+        assert found is not None and found.n_kept == 0
+
+
+def test_what_the_classical_rule_keeps_is_in_the_plan_of_memory() -> None:
+    model = ModelFacts("m", 1000, 99, 8, 5000, "float32", 1)
+    head, reasons = parsed({"method": "mtp", "rejection_sample_method": "standard"}), {"a": "b"}
+    assert beside_shares(model, 10**6, 64, parsed({"method": "mtp"}), reasons) == 10**6
+    assert beside_shares(model, 10**6, 64, head, reasons) == 10**6 - 64 * 3 * 1000 * 4
+    assert "sampled answers depend on timing" in reasons["rejection_sample_method"]
+    with pytest.raises(ConfigError, match="of 3 drafted tokens of 64 requests, 750"):
+        beside_shares(model, 654000, 64, head, reasons)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec import structs
 
-from kvasir.core.messages import DiskStats, EngineStats, Ready
+from kvasir.core.messages import DiskStats, DrafterStats, EngineStats, Ready
 from kvasir.core.params import TokenParams
 from kvasir.core.request import Context, EngineRequest, Standing
 from kvasir.serve.death import is_fault
@@ -332,6 +332,11 @@ def test_counters_go_on_and_gauges_begin_again() -> None:
     assert (found.step, found.output_tokens, found.n_failed, found.n_running) == (11, 12, 10, 1)
     assert found.disk == DiskStats(7, 7, 7, 7, 9, 8)
     assert total(rest, structs.replace(stats, disk=None)).disk is None
+    old, new = DrafterStats("mtp", 1, 5, 3), DrafterStats("suffix", 2, 9, 4)
+    rest, stats = (
+        structs.replace(x, drafters=own) for x, own in ((rest, (old,)), (stats, (new, old)))
+    )
+    assert total(rest, stats).drafters == (DrafterStats("mtp", 2, 10, 6), new)
 
 
 class Heard:

@@ -15,7 +15,7 @@ from kvasir.core.params import SAMPLERS, TokenParams
 from kvasir.validation.params import check, check_prompt, resolve_choices, resolve_params
 from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.seeds import choice_seed, seeds_from
-from kvasir.validation.speculative import check_method, speculative_notes
+from kvasir.validation.speculative import check_method, rule_notes, speculative_notes
 
 VOCAB, CONTEXT, PROMPT = 1000, 64, 10
 
@@ -162,6 +162,17 @@ def test_another_method_is_refused_with_the_one_there_is() -> None:
     (note,) = speculative_notes(asked, "")
     assert "this engine drafts nothing" in note
     assert not speculative_notes(False, "") and not speculative_notes(asked, "ngram")
+
+
+def test_who_samples_is_told_that_answers_depend_on_drafts() -> None:
+    sampled = TokenParams(seed=1, max_tokens=2)
+    (note,) = rule_notes(sampled, follows_drafts=True)
+    assert "depends on timing" in note
+    unasked = msgspec.structs.replace(sampled, temperature=0.0, samplers=("top_k",))
+    assert rule_notes(unasked, follows_drafts=True)
+    assert not rule_notes(sampled, follows_drafts=False)
+    for more in ({"temperature": 0.0}, {"max_drafts": 0}, {"constraint": "x"}):
+        assert not rule_notes(msgspec.structs.replace(sampled, **more), follows_drafts=True)
 
 
 def test_min_tokens_above_max_tokens_names_both() -> None:

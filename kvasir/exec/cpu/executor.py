@@ -78,7 +78,7 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         _refuse_blocks(sizes)
         super().__init__(sizes)
         self._pool = new_pool(settings.threads, settings.affinity)
-        self._sampler = _native.Sampler(sizes.max_num_seqs, sizes.vocab_size)
+        self._sampler = _native.Sampler(sizes.max_num_seqs, sizes.vocab_size, sizes.kept_drafts)
         self._kv = KVMemory.allocate(bundle.kv, sizes)
         lowered = lower(
             bundle, max_tokens=sizes.max_num_batched_tokens, logits_tile=logits_tile(sizes)
@@ -132,7 +132,8 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
     ) -> None:
         """With results of their own, of a logit row for each sequence."""
         n = own.sizes.max_num_seqs
-        arrays = {**self._arrays.arrays, **result_arrays(n)}
+        shared = {name: x for name, x in self._arrays.arrays.items() if name != "sampled"}
+        arrays = {**shared, **result_arrays(n)}
         drafts = [
             own.program(machine, program, lowered[draft_name(i)], arrays, n)
             for i, program in enumerate(bundle.drafts)

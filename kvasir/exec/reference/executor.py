@@ -46,6 +46,7 @@ from kvasir.ir.ops import KvView, Rows
 from kvasir.ir.ops.checks import width
 from kvasir.ir.pool import POOL_ROWS
 from kvasir.ir.program import FloatArray, Program
+from kvasir.sampling.classical import Role
 from kvasir.sampling.reference import SlotState, sample_row
 from kvasir.weights.bind import Binding
 
@@ -95,7 +96,8 @@ class _Step:
 
     def _draw(self, i: int, row: LogitRow, logits: FloatArray) -> RowOutput:
         state, mask = self.states[row.slot], None if self.masks is None else self.masks.wait(i)
-        output = sample_row(logits, state, row.out_index, row.path, row.target, mask)
+        role = Role(row.drafts, row.drafted[0] if row.drafted else -1)
+        output = sample_row(logits, state, row.out_index, row.path, row.target, mask, role)
         digest = blake2b(logits.tobytes(), digest_size=8).digest()
         return structs.replace(output, logits_hash=int.from_bytes(digest, "little"))
 
@@ -318,4 +320,5 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         self.prepare(plan)
 
     def _open(self, opening: SlotOpen) -> None:
-        self._states[opening.slot] = SlotState(opening.params, opening.prompt, opening.output)
+        params, prompt, output = opening.params, opening.prompt, opening.output
+        self._states[opening.slot] = SlotState(params, prompt, output, self.sizes.kept_drafts)

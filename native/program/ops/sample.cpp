@@ -8,6 +8,12 @@ namespace kvasir {
 Sample::Sample(const Record& r, const Workspace& w)
     : workspace(w), logits(w.floats(r.in[0])), vocab(w.columns(r.in[0])) {}
 
+Role Sample::role(int64_t row) const {
+  const StepArrays& a = workspace.arrays;
+  if (a.sampled == nullptr) return {true, -1};
+  return {false, a.sampled[row] ? a.tokens[a.logit_token[row] + 1] : -1};
+}
+
 void Sample::run(const Extent& e, int64_t item, int) const {
   const StepArrays& a = workspace.arrays;
   const int64_t row = e.logit_begin + item;
@@ -16,7 +22,7 @@ void Sample::run(const Extent& e, int64_t item, int) const {
   if (workspace.logits_out) std::memcpy(workspace.logits_out + row * vocab, own, size_t(vocab) * 4);
   const Drawn drawn = workspace.sampler.sample(
       a.logit_slot[row], own, a.logit_out_index[row], workspace.path(row), a.logit_target[row],
-      maxima ? maxima->of(e, item) : Maxima{}, workspace.masks.of(row));
+      maxima ? maxima->of(e, item) : Maxima{}, workspace.masks.of(row), role(row));
   a.drawn[row] = drawn.token;
   a.logprob[row] = drawn.logprob;
   a.rank[row] = drawn.rank;

@@ -12,6 +12,8 @@ struct Sample {
   int64_t items(const Extent& e) const { return e.logits; }
   void run(const Extent& e, int64_t item, int thread) const;
 
+  Role role(int64_t row) const;
+
   const Workspace& workspace;
   float* logits;
   int64_t vocab;
