@@ -12,6 +12,7 @@ from tests import (
     tiny_gemma_vision,
     tiny_hybrid,
     tiny_internvl,
+    tiny_llava,
     tiny_kimi,
     tiny_kin,
     tiny_latent,
@@ -157,6 +158,7 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "internvl_qwen3": lambda: tiny_internvl.internvl_qwen3(
         attention_bias=True, layer_types=_TYPES, **_WINDOWS
     ),
+    "llava_onevision": lambda: tiny_llava.llava_onevision(layer_types=_TYPES, **_WINDOWS),
     "pixtral": lambda: tiny_pixtral.pixtral(sliding_window=8),
     "mistral3": lambda: tiny_pixtral.mistral3(sliding_window=8),
     "mistral3_ministral3": tiny_pixtral.mistral3_ministral3,

@@ -74,6 +74,8 @@ def _sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
         image.check_tiles()
         return Sight(slicing, Placeholders(token, n_rows, image.of_grid))
     image.piece(token)
+    if spec.cuts == "paved":
+        return Sight(slicing, Placeholders(token, n_rows, partial(image.of_all, (), ())))
     if spec.cuts == "shape":
         return Sight(slicing, Placeholders(token, n_rows, partial(image.of_all, *image.around())))
     begin, end = (image.piece(keys.integer(*each, least=0)) for each in _AROUND)

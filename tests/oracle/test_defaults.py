@@ -34,6 +34,7 @@ TEXTS = {
     "gemma3_vision": "gemma3_text",
     "internvl_qwen2": "qwen2",
     "internvl_qwen3": "qwen3",
+    "llava_onevision": "qwen2",
     "pixtral": "mistral",
     "mistral3": "mistral",
     "mistral3_ministral3": "ministral3",
