@@ -44,8 +44,8 @@ class Media(msgspec.Struct, frozen=True, weakref=True):
     start: int
     n_tokens: int
     pixels: bytes
-    """uint8 [height, width, 3]: rows from the top, red, green, blue. Of a canvas those of its tiles,
-    line by line."""
+    """uint8 [height, width, 3]: rows from the top, red, green, blue. Of a canvas those of its
+    tiles, line by line."""
     digest: bytes
     """BLAKE2b-256 of ``pixels``, and of ``columns`` and ``canvas`` where they are said."""
     columns: int = 0

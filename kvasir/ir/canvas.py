@@ -21,7 +21,8 @@ def paved(
 ) -> FloatArray:
     """f32 [n_rows, columns]. ``rows_of``: f32 [n_tokens, columns] of a tile alone; ``newline``: f32
     [1, columns]. Tiles are computed one after the other, and a line of them is shrunk before the
-    next: each row is then between two of its line, and after all lines between two of its column."""
+    next: rows are then between two of their line, and after all lines between two of their
+    column."""
     lines, columns = media.grid
     n_tiles, shown = len(media.pixels) // tile.n_bytes, columns - 1
     n_lines, n_columns = tile.kept(n_tiles, canvas)

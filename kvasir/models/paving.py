@@ -14,9 +14,7 @@ _GRID = 6
 """Tiles of a side of the largest size, in files that list none."""
 
 
-def read_paving(
-    config: Keys, processor: Keys, tile: tuple[int, int, int], resample: int
-) -> Paving:
+def read_paving(config: Keys, processor: Keys, tile: tuple[int, int, int], resample: int) -> Paving:
     """``tile``: its pixels of a side, those that the tower reads, and its rows. Raises ModelError
     where the files do not agree, and on what is cut in another way."""
     pixels, seen, side = tile

@@ -68,7 +68,7 @@ class TowerConfig:
     def has(self, tensor: str) -> bool:
         """Whether a tensor is of the tower; what pools all of an image is of none."""
         unused = tuple(self.bases[0] + begin for begin in self.spec.unused)
-        return tensor.startswith(self.bases) and not tensor.startswith(unused) or (
+        return (tensor.startswith(self.bases) and not tensor.startswith(unused)) or (
             tensor == self.newline
         )
 

@@ -139,11 +139,7 @@ def _with_whole(
 def pave(image: Image.Image, how: Paving) -> Paved:
     """Of an RGB image, which lies in the middle of its tiles, on black."""
     tile, resample = how.tile, Image.Resampling(how.resample)
-    found = paved_size(image.size, how.sizes)
-    if found is None:
-        width, height = image.size
-        raise UnfitImage(f"has {width} x {height} pixels, of which nothing is left in tiles: cut it")
-    (width, height), inner = found
+    (width, height), inner = paved_size(image.size, how.sizes)
     ground = Image.new("RGB", (width, height))
     ground.paste(image.resize(inner, resample), ((width - inner[0]) // 2, (height - inner[1]) // 2))
     (columns, lines), canvas = paved_rows(image.size, (width // tile, height // tile), how)

@@ -114,18 +114,16 @@ def bounded_size(size: Size, how: Bounding) -> Size:
     return ceil(width / unit) * unit, ceil(height / unit) * unit
 
 
-def paved_size(size: Size, sizes: Sequence[tuple[int, int]]) -> tuple[Size, Size] | None:
+def paved_size(size: Size, sizes: Sequence[tuple[int, int]]) -> tuple[Size, Size]:
     """Of tiles together, in which most pixels of the image are left and then fewest of others, as
-    LLaVA has it; and of the image among them. None where nothing is left of a side."""
+    LLaVA has it; and of the image among them."""
     width, height = size
-    best, most, least = None, 0, inf
+    best, most, least = sizes[0], 0, inf
     for high, wide in sizes:
         scale = min(wide / width, high / height)
         left = min(int(width * scale) * int(height * scale), width * height)
         if left > most or (left == most and wide * high - left < least):
             best, most, least = (wide, high), left, wide * high - left
-    if best is None:
-        return None
     (wide, high), by = best, (best[0] / width, best[1] / height)
     if by[0] < by[1]:
         return best, (wide, min(ceil(height * by[0]), high))

@@ -61,7 +61,9 @@ MODELS: Mapping[str, Model] = {
     "internvl": Model(
         tiny_internvl.internvl, tiny_internvl.write, tiny_internvl.VOCAB, tiny_internvl.IMAGE
     ),
-    "llava": Model(tiny_llava.llava_onevision, tiny_llava.write, tiny_llava.VOCAB, tiny_llava.IMAGE),
+    "llava": Model(
+        tiny_llava.llava_onevision, tiny_llava.write, tiny_llava.VOCAB, tiny_llava.IMAGE
+    ),
     "mistral3": Model(
         tiny_pixtral.mistral3, tiny_pixtral.write, tiny_pixtral.VOCAB, tiny_pixtral.IMAGE
     ),
@@ -217,9 +219,7 @@ def test_images_change_answers(cases: Mapping[str, Case], name: str) -> None:
 
 def repainted(media: Media, seed: int) -> Media:
     pixels = random.Random(seed).randbytes(len(media.pixels))
-    return media_at(
-        media.start, media.n_tokens, pixels, media.columns, media.breaks, media.canvas
-    )
+    return media_at(media.start, media.n_tokens, pixels, media.columns, media.breaks, media.canvas)
 
 
 def test_what_is_before_an_image_is_shared(case: Case) -> None:

@@ -8,6 +8,7 @@ from tests import (
     tiny,
     tiny_encoders,
     tiny_gemma,
+    tiny_gemma3n,
     tiny_gemma_vision,
     tiny_hybrid,
     tiny_internvl,
@@ -44,6 +45,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_scan.mamba2, tiny_scan.granite_hybrid, tiny_scan.qwen3_next, tiny_scan.qwen3_5),
     *(tiny_hybrid.falcon_h1, tiny_hybrid.nemotron_h, tiny_hybrid.nemotron_h_moe),
     *(tiny_scan.qwen3_5_moe, tiny_gemma.gemma4, tiny_gemma.gemma4_moe),
+    tiny_gemma3n.gemma3n,
     *(tiny_kimi.kimi_linear, tiny_llama4.llama4, tiny_llama4.llama4_long),
 )
 GGUF_MODELS = (
@@ -59,6 +61,7 @@ GGUF_MODELS = (
     *("tiny_gpt_neox", "tiny_falcon", "tiny_falcon_two_norms", "tiny_gpt2"),
     *("tiny_lfm2", "tiny_lfm2_moe"),
     *("tiny_mamba2", "tiny_granite_hybrid", "tiny_qwen3_next", "tiny_qwen3_5", "tiny_qwen3_5_moe"),
+    "tiny_gemma3n",
     *("tiny_gemma4", "tiny_gemma4_moe", "tiny_kimi_linear", "tiny_llama4_long"),
     *("tiny_falcon_h1", "tiny_nemotron_h", "tiny_nemotron_h_moe"),
 )
@@ -212,6 +215,7 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
         num_global_key_value_heads=None,
     ),
     "gemma4_saved": tiny_gemma.gemma4_saved,
+    "gemma3n_few": tiny_gemma3n.gemma3n_few,
     "gemma3_plain": lambda: tiny.gemma3(attn_logit_softcapping=None, final_logit_softcapping=None),
     "gemma3_nested_rope": lambda: tiny.gemma3(
         rope_scaling=None,

@@ -26,11 +26,13 @@ KINDS = {
     "CamembertModel": "camembert",
     "Idefics3ForConditionalGeneration": "idefics3",
     "Llama4ForConditionalGeneration": "llama4",
+    "Gemma3nForConditionalGeneration": "gemma3n",
     "ExaoneMoEForCausalLM": "exaone_moe",
 }
 TEXTS = {
     "smolvlm": "llama",
     "llama4": "llama4_text",
+    "gemma3n": "gemma3n_text",
     "gemma3_vision": "gemma3_text",
     "internvl_qwen2": "qwen2",
     "internvl_qwen3": "qwen3",

@@ -24,7 +24,18 @@ from tests.seeing import Seeing
 
 pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
 
-SIZES = ((1, 1), (40, 3), (1, 30), (90, 50), (50, 90), (34, 34), (68, 34), (160, 120), (300, 7))
+SIZES = (
+    (1, 1),
+    (40, 3),
+    (1, 30),
+    (90, 50),
+    (50, 90),
+    (34, 34),
+    (68, 34),
+    (160, 120),
+    (300, 7),
+    (1, 900),
+)
 
 
 def processor() -> Any:
@@ -92,7 +103,7 @@ def test_defaults(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="make test-oracle")
     named = {"architectures": ["LlavaOnevisionForConditionalGeneration"]}
     full = transformers.AutoConfig.for_model("llava_onevision").to_dict() | named
-    (tmp_path / "preprocessor_config.json").write_text("{}")
+    (tmp_path / "preprocessor_config.json").write_text('{"do_pad": true}')
 
     def source(config: Mapping[str, object]) -> ModelSource:
         return ModelSource(tmp_path, "hf", "model", config, TensorTable({}))
@@ -115,7 +126,7 @@ def test_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize("executor", ["reference", "cpu"])
 @pytest.mark.parametrize("size", [(90, 50), (40, 90), (100, 100), (30, 2)], ids=str)
 def test_logits(executor: str, size: tuple[int, int], folder: Path) -> None:
-    """Two images, as a flat list: one in a border, shrunk, or almost nothing; one that is a tile."""
+    """Two images, as a flat list: one in a border, shrunk, or almost nothing; one of a tile."""
     torch = pytest.importorskip("torch", reason="make test-oracle")
     from transformers import AutoModelForImageTextToText
 
