@@ -33,8 +33,7 @@ _FIELDS = {
 
 
 def fields(config: Config) -> dict[str, object]:
-    """Those that it writes beside what all models have, without the architecture's name; None: not
-    that one."""
+    """Those that it writes beside what all models have, without the architecture's name."""
     types, shares = config["layer_types"], config["activation_sparsity_pattern"]
     assert isinstance(types, list)
     assert isinstance(shares, list)
@@ -44,7 +43,6 @@ def fields(config: Config) -> dict[str, object]:
         "activation_sparsity_scale": [
             NormalDist().inv_cdf(share) if share else float("-inf") for share in shares
         ],
-        "rope.freq_base_swa": None,
     }
 
 

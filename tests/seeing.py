@@ -58,9 +58,11 @@ class Seeing:
         assert self.model.tower is not None
         tile, rng = self.model.tower.tile, random.Random(seed)
         if tile.newline and seed % 4:
-            n, across, lines, columns = rng.choice([(2, 2, 3, 6), (2, 1, 5, 4), (4, 2, 4, 3)])
+            n, across, lines, columns = rng.choice([(2, 2, 2, 6), (2, 1, 5, 4), (4, 2, 4, 3)])
             pixels, canvas = rng.randbytes(n * tile.n_bytes), Canvas(across, 1, 0)
-            return media_at(start, lines * columns, pixels, columns, canvas=canvas)
+            made = media_at(start, lines * columns, pixels, columns, canvas=canvas)
+            assert tile.fits(made)
+            return made
         if tile.size:
             return media_at(start, tile.n_tokens, rng.randbytes(tile.n_bytes))
         n, columns = rng.choice([(4, 2), (6, 3), (6, 2), (3, 1), (10, 5)])

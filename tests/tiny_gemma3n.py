@@ -27,7 +27,7 @@ _GEMMA3N: dict[str, object] = {
     "sliding_window": 8,
     "layer_types": [_SLIDE, _FULL] * 3,
     "rope_theta": 50000.0,
-    "rope_local_base_freq": 10000.0,
+    "rope_local_base_freq": 2000.0,
     "final_logit_softcapping": 20.0,
     "num_kv_shared_layers": 2,
     "hidden_size_per_layer_input": 32,
@@ -59,7 +59,6 @@ def gemma3n_few() -> TinyModel:
         altup_correct_scale=False,
         num_kv_shared_layers=0,
         vocab_size_per_layer_input=tiny.VOCAB - 200,
-        rope_local_base_freq=2000.0,
     )
 
 

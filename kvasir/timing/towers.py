@@ -30,9 +30,9 @@ class TowerPrior:
     n_folded: int
     """Rows that become one token."""
     n_first: int
-    n_patches: int
+    n_patches: int = 0
     """Of a tile, at most."""
-    n_bytes: int
+    n_bytes: int = 0
     """Of its pixels; 0: it is of any size."""
 
     @classmethod

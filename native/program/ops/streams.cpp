@@ -22,8 +22,7 @@ float mean_of_squares(const float* x, int64_t n) {
 
 }  // namespace
 
-SparseGate::SparseGate(const Record& r, const Workspace& w)
-    : RowOp{w.kernels.sparse_gate, {}, w.rows_of(r)} {
+SparseGate::SparseGate(const Record& r, const Workspace& w) : RowOp{w.kernels.sparse_gate, {}, w.rows_of(r)} {
   args.x = w.floats(r.in[0]);
   args.up = w.floats(r.in[1]);
   args.out = w.floats(r.out[0]);
@@ -74,8 +73,7 @@ void CorrectStreams::run(const Extent& e, int64_t item, int) const {
     for (int64_t i = 0; i < n_shares; i++) {
       const float by = share[i] + 1.0f;
       const float* stream = from + i * n_y;
-      for (int64_t k = 0; k < n_y; k++)
-        to[i * n_y + k] = (made[k] - from[column + k]) * by + stream[k];
+      for (int64_t k = 0; k < n_y; k++) to[i * n_y + k] = (made[k] - from[column + k]) * by + stream[k];
     }
   });
 }

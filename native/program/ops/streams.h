@@ -1,5 +1,5 @@
-// Rows of several streams side by side, and the gate that a share of them has. All but the gate are plain C++,
-// which all levels share.
+// Rows of several streams side by side, and the gate that a share of them has. All but the gate are plain
+// C++, which all levels share.
 #pragma once
 #include "program/ops/rows.h"
 
