@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -17,8 +18,9 @@ from kvasir.ir.canvas import paved
 from kvasir.ir.program import FloatArray
 from kvasir.models.loaded import load_model
 from kvasir.models.tower import read_tower
+from kvasir.serve.reopened import _filled
 from kvasir.serve.text import load_text
-from kvasir.vision.messages import Paved
+from kvasir.vision.messages import Paved, decoder
 from kvasir.vision.reader import tiles_in
 from kvasir.weights.source import ModelSource, open_model
 from tests import tiny_llava
@@ -94,6 +96,10 @@ def test_an_image_becomes_a_tile_and_a_canvas(tmp_path: Path) -> None:
     assert [(x.start, x.n_tokens) for x in found.media] == [(at, n), (at + n, 3 * 10)]
     tile = read_tower(open_model(tmp_path), 64).tile
     assert all(tile.fits(x) for x in found.media)
+    said = msgspec.msgpack.encode(read)
+    assert decoder.decode(said) == read, "as the process that reads images says it"
+    bare = [replace(x, pixels=b"") for x in found.media]
+    assert _filled(bare, read.parts) == found.media, "what is kept of it gets its pixels again"
     whole = found.media[1]
     canvases = Canvas(0, 2), Canvas(4, 2), Canvas(3, 3), Canvas(3, 2, 3)
     unfit = [replace(whole, canvas=x) for x in (*canvases, Canvas(3, -2), None)]
