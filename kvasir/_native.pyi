@@ -340,6 +340,16 @@ class Kernels:
         m0: int,
         m1: int,
     ) -> None: ...
+    def sparse_gate(
+        self,
+        x: NDArray[np.float32],
+        up: NDArray[np.float32],
+        out: NDArray[np.float32],
+        deviations: float,
+        act: int,
+        m0: int,
+        m1: int,
+    ) -> None: ...
     def gate_rows(
         self,
         x: NDArray[np.float32],

@@ -228,6 +228,18 @@ struct GateRowsArgs {
   int64_t m0, m1;
 };
 
+// out[m, n] = act(max(0, x[m, n] - cut)) * up[m, n], where cut is the mean of row m of x plus so many of its
+// standard deviations.
+struct SparseGateArgs {
+  const float *x, *up;
+  float* out;
+  int32_t N;
+  int64_t ld;
+  float deviations;
+  Act act;
+  int64_t m0, m1;
+};
+
 // out[m, n] = x[m, n] * y[m, n]
 struct MulArgs {
   const float* x;
@@ -299,6 +311,7 @@ struct Kernels {
   void (*add)(const AddArgs&);
   void (*scale)(const ScaleArgs&);
   void (*gate_rows)(const GateRowsArgs&);
+  void (*sparse_gate)(const SparseGateArgs&);
   void (*short_conv)(const ShortConvArgs&);
   void (*linear_scan)(const LinearScanArgs&);
   void (*mul)(const MulArgs&);

@@ -20,6 +20,7 @@ ARCH |= {
     "qwen3_5_moe_text": "qwen35moe",
 }
 ARCH |= {"gemma4_text": "gemma4", "xlm-roberta": "bert", "modernbert": "modern-bert"}
+ARCH |= {"gemma3n_text": "gemma3n"}
 ARCH |= {"jina_embeddings_v3": "jina-bert-v3", "qwen2_vl": "qwen2vl", "qwen2_5_vl": "qwen2vl"}
 ARCH |= {"qwen3_vl_text": "qwen3vl", "qwen3_vl_moe_text": "qwen3vlmoe"}
 """By model_type, where it is another."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from tests import gguf_gemma4, gguf_hybrid, gguf_rope, gguf_scan
+from tests import gguf_gemma3n, gguf_gemma4, gguf_hybrid, gguf_rope, gguf_scan
 from tests.gguf_arch import ARCH
 
 Config = Mapping[str, object]
 
 _TOP = {
+    **gguf_gemma3n.TOP,
     **gguf_gemma4.TOP,
     **gguf_scan.TOP,
     "model.embed_tokens": "token_embd",
@@ -43,6 +44,7 @@ _LAYER = {
     "embed_tokens": "nextn.embed_tokens",
     "shared_head.norm": "nextn.shared_head_norm",
     "shared_head.head": "nextn.shared_head_head",
+    **gguf_gemma3n.LAYER,
     **gguf_gemma4.LAYER,
     **gguf_scan.LAYER,
     **gguf_hybrid.LAYER,
@@ -138,6 +140,7 @@ _LAYER = {
     },
 }
 _BARE = {
+    **gguf_gemma3n.BARE,
     **gguf_gemma4.BARE,
     **gguf_scan.BARE,
     **gguf_hybrid.BARE,
@@ -161,7 +164,7 @@ _POST = {
 }
 _LAYER_NUMBER = re.compile(r".*?\b(?:layers?|h)\.(\d+)\.")
 _NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POST, "gpt-oss": _POST}
-_NORMS |= {"gemma-embedding": _GEMMA, "gemma4": _GEMMA}
+_NORMS |= {"gemma-embedding": _GEMMA, "gemma4": _GEMMA, "gemma3n": _GEMMA}
 _NORMS |= {"qwen3next": _POST, "qwen35": _POST, "qwen35moe": _POST}
 _JINA = {
     "mixer.Wqkv": "attn_qkv",
@@ -361,6 +364,7 @@ def _block_count(config: Config) -> dict[str, object]:
 _MORE: Mapping[str, Callable[[Config], Mapping[str, object]]] = {
     "lfm2": _of_lfm2,
     "lfm2moe": _of_lfm2,
+    "gemma3n": gguf_gemma3n.fields,
     "gemma4": gguf_gemma4.fields,
     "hunyuan-moe": _of_hunyuan,
     "deepseek2": _latent_fields,

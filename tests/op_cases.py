@@ -117,6 +117,22 @@ def environment() -> CaseEnv:
     return CaseEnv(tables | {x: np.array(each, np.float32) for x, each in named.items()})
 
 
+def _stream_cases() -> Iterator[OpCase]:
+    x, own = rows("x", "T", 27), rows("own", "T", 9)
+    yield case("take-columns", "take_columns", [x], column=7, width=9)
+    shares = rows("shares", "T", 9)
+    yield case("mix-streams", "mix_streams", [x, shares], width=9)
+    each = [x, own, rows("shares", "T", 3)]
+    yield case("correct-streams", "correct_streams", each, width=9, active=1)
+    yield case("add-to-streams", "add_to_streams", [x, own], width=9, first=1)
+    other = rows("other", "T", 9)
+    yield case("match-rows", "match_rows", [own, other], eps=1e-5)
+    yield case("match-rows-small", "match_rows", [own, other], eps=50.0)
+    for act in ("silu", "gelu_tanh", "gelu"):
+        attrs: dict[str, Attr] = {"deviations": 0.4, "act": act}
+        yield case(f"sparse-{act}", "sparse_gate", [own, other], **attrs)
+
+
 def _row_cases() -> Iterator[OpCase]:
     for to, k in (("f32", 33), ("bf16", 34), ("q8", 96), ("q8", 512)):
         block = act_block(k) if to == "q8" else 0
@@ -143,6 +159,7 @@ def _row_cases() -> Iterator[OpCase]:
     yield case("act-relu2", "act", [rows("a", "T", 7)], act="relu2")
     yield case("add", "add", [rows("a", "T", 9), rows("b", "T", 9)])
     yield case("scale", "scale", [rows("x", "T", 9)], factor=0.3, softcap=0.0)
+    yield from _stream_cases()
     yield case("gate-rows", "gate_rows", [rows("x", "T", 9), rows("g", "T", 1)])
     yield case("softcap", "scale", [rows("x", "R", 9)], factor=3.0, softcap=1.5)
     yield case("pool", "pool", [rows("x", "R", 9)])

@@ -45,3 +45,40 @@ def logits_at(x: FloatArray, ids: Sequence[int], n: int) -> FloatArray:
         if at >= 0:
             out[:, at] = x[:, own]
     return out
+
+
+def given_rows(x: FloatArray, given: FloatArray, kept: int) -> FloatArray:
+    """Of five rows the second and the last are given; ``kept``: times ``x`` in these."""
+    both = enumerate((0, 1, 0, 0, 1))
+    return np.array([kept * x[t] + given[t] if i else x[t] for t, i in both])
+
+
+def mixed(joined: FloatArray, shares: FloatArray) -> FloatArray:
+    """Three streams of nine columns."""
+    x = np.split(joined, 3, axis=1)
+    return np.hstack(
+        [x[i] + sum(shares[:, 3 * i + j, None] * x[j] for j in range(3)) for i in range(3)]
+    )
+
+
+def corrected(joined: FloatArray, made: FloatArray, shares: FloatArray) -> FloatArray:
+    x = np.split(joined, 3, axis=1)
+    return np.hstack([x[i] + (1 + shares[:, i, None]) * (made - x[1]) for i in range(3)])
+
+
+def matched(x: FloatArray, like: FloatArray, least: float) -> FloatArray:
+    def size(row: FloatArray, least: float) -> float:
+        return math.sqrt(max(float((row**2).sum()) / len(row), least))
+
+    return np.array(
+        [own / size(own, least) * size(other, 0.0) for own, other in zip(x, like, strict=True)]
+    )
+
+
+def sparse(gate: FloatArray, up: FloatArray, act: str) -> FloatArray:
+    """Above 0.4 deviations."""
+    mean = gate.sum(axis=1, keepdims=True) / gate.shape[1]
+    cut = mean + 0.4 * np.sqrt(((gate - mean) ** 2).sum(axis=1, keepdims=True) / gate.shape[1])
+    above = np.where(gate > cut, gate - cut, 0.0)
+    assert 0 < (above > 0).mean() < 0.6
+    return act_all(above, act) * up

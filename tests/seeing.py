@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
-from kvasir.core.tiles import CHANNELS, Media, media_at
+from kvasir.core.tiles import CHANNELS, Canvas, Media, media_at
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.reference import ReferenceExecutor, load_weights
@@ -53,9 +53,16 @@ class Seeing:
         return ReferenceExecutor(self.bundle, load_weights(self.bundle, self.binding), sizes)
 
     def tile(self, start: int, seed: int) -> Media:
-        """Random pixels, the same for each seed; of tiles of any size one of a few."""
+        """Random pixels, the same for each seed; of tiles of any size, and of canvases, one of a
+        few."""
         assert self.model.tower is not None
         tile, rng = self.model.tower.tile, random.Random(seed)
+        if tile.newline and seed % 4:
+            n, across, lines, columns = rng.choice([(2, 2, 2, 6), (2, 1, 5, 4), (4, 2, 4, 3)])
+            pixels, canvas = rng.randbytes(n * tile.n_bytes), Canvas(across, 1, 0)
+            made = media_at(start, lines * columns, pixels, columns, canvas=canvas)
+            assert tile.fits(made)
+            return made
         if tile.size:
             return media_at(start, tile.n_tokens, rng.randbytes(tile.n_bytes))
         n, columns = rng.choice([(4, 2), (6, 3), (6, 2), (3, 1), (10, 5)])

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from tests import gguf_gemma4, gguf_hybrid, gguf_rope, gguf_scan
+from tests import gguf_gemma3n, gguf_gemma4, gguf_hybrid, gguf_rope, gguf_scan
 from tests.gguf_arch import PERMUTED
 from tests.gguf_experts import with_experts
 from tests.gguf_latents import with_latents
@@ -29,7 +29,8 @@ GgufParts = tuple[dict[str, object], dict[str, tuple[str, Array]]]
 VOCAB = 320
 BOS, EOS = 0, 1
 SPECIAL = ("<|bos|>", "<|eos|>", "<|im_start|>", "<|im_end|>")
-_F32 = ("gate_inp.weight", "gate_inp_shexp.weight", ".bias")
+_F32 = ("gate_inp.weight", "gate_inp_shexp.weight", "altup_correct_coef.weight")
+_F32 += ("altup_predict_coef.weight", ".bias")
 """Ends of names of tensors that a converter never quantizes."""
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -289,7 +290,7 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
     plain = {name: ("F32", values) for name, values in factors.items()}
     model = fused(model, "self_attn", "qkv") if arch == "chatglm" else model
     own = gguf_scan.with_parts(with_latents(model.tensors), model.config)
-    own = gguf_hybrid.multiplied(own, model.config)
+    own = gguf_gemma3n.stacked(gguf_hybrid.multiplied(own, model.config))
     for name, values in with_experts(own).items():
         if name.startswith("pooler."):
             continue
@@ -303,7 +304,7 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
             values = _rows_of_qkv(model, values)
         if arch == "gpt2" and values.ndim == 2 and ("c_" in name):
             values = np.ascontiguousarray(values.T)
-        if arch.startswith("gemma") and arch != "gemma4" and "norm" in target:
+        if arch.startswith("gemma") and arch not in ("gemma3n", "gemma4") and "norm" in target:
             values = values + np.float32(1.0)
         if target == "position_embd.weight" and model.config["model_type"] == "xlm-roberta":
             values = values[model.size("pad_token_id") + 1 :]

@@ -9,6 +9,7 @@ from tests import (
     tiny,
     tiny_encoders,
     tiny_gemma,
+    tiny_gemma3n,
     tiny_gemma_vision,
     tiny_hybrid,
     tiny_internvl,
@@ -17,6 +18,7 @@ from tests import (
     tiny_latent,
     tiny_layer_norms,
     tiny_llama4,
+    tiny_llava,
     tiny_moe,
     tiny_pixtral,
     tiny_qwen_vl,
@@ -157,11 +159,15 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "internvl_qwen3": lambda: tiny_internvl.internvl_qwen3(
         attention_bias=True, layer_types=_TYPES, **_WINDOWS
     ),
+    "llava_onevision": lambda: tiny_llava.llava_onevision(layer_types=_TYPES, **_WINDOWS),
     "pixtral": lambda: tiny_pixtral.pixtral(sliding_window=8),
     "mistral3": lambda: tiny_pixtral.mistral3(sliding_window=8),
     "mistral3_ministral3": tiny_pixtral.mistral3_ministral3,
     "gemma3_vision": lambda: tiny_gemma_vision.gemma3_vision(
         attention_bias=True, sliding_window_pattern=3, final_logit_softcapping=5.0
+    ),
+    "gemma3n": lambda: tiny_gemma3n.gemma3n(
+        attention_bias=True, vocab_size_per_layer_input=tiny.VOCAB - 9
     ),
     "bert": tiny_encoders.bert,
     "nomic_bert": tiny_encoders.nomic_bert,

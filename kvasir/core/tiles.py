@@ -16,6 +16,25 @@ MAX_TOKENS = 4096
 """Of an image that is read whole: its patches all see each other, which takes their square of
 time."""
 DIGEST_BYTES = 32
+MAX_TILES = 64
+"""Of one image."""
+
+
+class Canvas(msgspec.Struct, frozen=True):
+    """Tiles of one image side by side and below each other, of whose rows those of its border are
+    left out, and what is left may be shrunk; behind each line is a row of no tile."""
+
+    across: int
+    """Tiles side by side."""
+    above: int = 0
+    """Lines of rows that are left out above, and as many below."""
+    beside: int = 0
+    """The same at the left, and at the right."""
+
+    @property
+    def named(self) -> bytes:
+        """For digests."""
+        return b"".join(x.to_bytes(4, "little") for x in (self.across, self.above, self.beside))
 
 
 class Media(msgspec.Struct, frozen=True, weakref=True):
@@ -25,13 +44,16 @@ class Media(msgspec.Struct, frozen=True, weakref=True):
     start: int
     n_tokens: int
     pixels: bytes
-    """uint8 [height, width, 3]: rows from the top, red, green, blue."""
+    """uint8 [height, width, 3]: rows from the top, red, green, blue. Of a canvas those of its
+    tiles, line by line."""
     digest: bytes
-    """BLAKE2b-256 of ``pixels``, and of ``columns`` where they are said."""
+    """BLAKE2b-256 of ``pixels``, and of ``columns`` and ``canvas`` where they are said."""
     columns: int = 0
     """Tokens side by side; 0: as many as below each other."""
     breaks: int = 0
     """Tokens behind each line that stand for nothing of it."""
+    canvas: Canvas | None = None
+    """Of several tiles; the last of ``columns`` is then of none."""
 
     @property
     def end(self) -> int:
@@ -63,11 +85,20 @@ class Media(msgspec.Struct, frozen=True, weakref=True):
                 yield first, first - line * self.breaks, last - first
 
 
-def media_at(start: int, n_tokens: int, pixels: bytes, columns: int = 0, breaks: int = 0) -> Media:
+def media_at(
+    start: int,
+    n_tokens: int,
+    pixels: bytes,
+    columns: int = 0,
+    breaks: int = 0,
+    canvas: Canvas | None = None,
+) -> Media:
     hashed = blake2b(pixels, digest_size=DIGEST_BYTES, person=b"kvasir-tile")
     if columns:
         hashed.update(columns.to_bytes(4, "little"))
-    return Media(start, n_tokens, pixels, hashed.digest(), columns, breaks)
+    if canvas is not None:
+        hashed.update(canvas.named)
+    return Media(start, n_tokens, pixels, hashed.digest(), columns, breaks, canvas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +121,8 @@ class TileSpec:
     """What becomes one row is the mean of its patches, not all of them side by side."""
     n_first: int = 0
     """Rows of the encoder before those of patches, which are dropped behind it."""
+    newline: bool = False
+    """Several tiles of an image may be one ``Media``, with a row behind each line (``Canvas``)."""
 
     @property
     def side(self) -> int:
@@ -135,12 +168,30 @@ class TileSpec:
         """Whether a tower of such tiles can read it."""
         if media.n_tokens <= 0 or min(media.columns, media.breaks) < 0:
             return False
+        if media.canvas is not None:
+            return self.newline and self._fits_canvas(media, media.canvas)
         lines, columns = media.grid
         is_square = not self.size or lines == columns == self.size // self.unit
         n_bytes = CHANNELS * lines * columns * self.unit**2
         is_whole = lines * (columns + media.breaks) == media.n_tokens
         fits = is_square and is_whole and 0 < media.n_rows <= self.n_tokens
         return fits and len(media.pixels) == n_bytes
+
+    def _fits_canvas(self, media: Media, canvas: Canvas) -> bool:
+        n, left = divmod(len(media.pixels), self.n_bytes)
+        margins = canvas.above, canvas.beside
+        if left or min(*margins, canvas.across - 1) < 0 or not 0 < n <= MAX_TILES:
+            return False
+        lines, columns = media.grid
+        most_lines, most_columns = self.kept(n, canvas)
+        is_whole = n % canvas.across == 0 and lines * columns == media.n_tokens
+        fits = 0 < lines <= most_lines and 1 <= columns <= most_columns + 1
+        return is_whole and not media.breaks and fits
+
+    def kept(self, n_tiles: int, canvas: Canvas) -> tuple[int, int]:
+        """Rows below each other and side by side that are left of so many tiles."""
+        side, across = self.side // self.fold, canvas.across
+        return n_tiles // across * side - 2 * canvas.above, across * side - 2 * canvas.beside
 
     @property
     def wanted(self) -> str:
@@ -205,4 +256,22 @@ class Bounding(msgspec.Struct, frozen=True, tag="bounding"):
     """Pillow's number of the filter."""
 
 
-Preparing = Slicing | Resizing | Bounding
+class Paving(msgspec.Struct, frozen=True, tag="paving"):
+    """How a model cuts an image, in its shape, into the tiles of the size that suits it best
+    (LLaVA's anyres); the whole as one tile goes before."""
+
+    tile: int
+    """Pixels of a side."""
+    seen: int
+    """Of them those that the tower reads, from the upper left."""
+    side: int
+    """Rows of a side of a tile."""
+    sizes: tuple[tuple[int, int], ...]
+    """Pixels, (height, width): of equally good ones the first is taken."""
+    most: int
+    """As many tiles' rows an image has, and a fifth more: it is shrunk to these if it has more."""
+    resample: int
+    """Pillow's number of the filter."""
+
+
+Preparing = Slicing | Resizing | Bounding | Paving

@@ -95,6 +95,8 @@ class Tower(msgspec.Struct, frozen=True):
     stages: tuple[Program, ...] = ()
     """Further layers, each over the rows of the program before it. Where there are windows, patches
     see those of theirs in the encoder, all of the image in the first stage, and so on in turns."""
+    newline: Program | None = None
+    """From ``types`` to the row behind each line of a canvas."""
 
     @property
     def name(self) -> str:
@@ -107,7 +109,8 @@ class Tower(msgspec.Struct, frozen=True):
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        return *self.encoders, self.connector
+        newline = () if self.newline is None else (self.newline,)
+        return *self.encoders, self.connector, *newline
 
     @property
     def weights(self) -> Mapping[str, Weight]:
@@ -116,7 +119,8 @@ class Tower(msgspec.Struct, frozen=True):
     def map(self, change: Callable[[Program], Program]) -> Tower:
         stages = tuple(map(change, self.stages))
         ends = {"encoder": change(self.encoder), "connector": change(self.connector)}
-        return replace(self, **ends, stages=stages)
+        newline = None if self.newline is None else change(self.newline)
+        return replace(self, **ends, stages=stages, newline=newline)
 
 
 class Bundle(msgspec.Struct, frozen=True):

@@ -97,7 +97,8 @@ def _of_text(keys: Keys, family: Family, source: ModelSource) -> Keys:
         raise keys.error(family.text_key, None, "the language model's fields")
     has_head = any(name.endswith(_HEAD) for name in source.tensors)
     default = family.fields["tied"].default is True and not has_head
-    return table.with_field(tied, keys.flag(tied, default))
+    is_tied = keys.flag(tied, default) or (family.text_ties and table.flag(tied, False))
+    return table.with_field(tied, is_tied)
 
 
 def _has(family: Family, name: str) -> bool:

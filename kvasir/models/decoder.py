@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 
 from kvasir.ir.builder import Builder
-from kvasir.ir.bundle import IS_MEDIA, MEDIA, deep_media
 from kvasir.ir.ops.state import conv_size
 from kvasir.ir.program import Attr, KVSpec, Program, state_spec
 from kvasir.models.export import NO_EXPORT, After, Export
 from kvasir.models.latent_attention import latent_attention
 from kvasir.models.linear_scan import linear_scan
 from kvasir.models.lm_head import record_head
+from kvasir.models.merged_rows import merged_rows
 from kvasir.models.parts import (
     layer_embeddings,
     quick_rows,
@@ -23,6 +23,7 @@ from kvasir.models.parts import (
 )
 from kvasir.models.record_rope import OF_QUERIES, record_ropes, turned_by
 from kvasir.models.spec import ROPE, ExpertConfig, LayerSpec, ModelConfig
+from kvasir.models.streams import record_streams
 from kvasir.models.tensors import weight_of
 
 
@@ -48,7 +49,7 @@ def build_program(
         x = builder.op("scale", (x,), "x.scaled", factor=config.embed_scale, softcap=0.0)
     deep: After | None = None
     if config.sees:
-        x, deep = _merged(builder, config, x)
+        x, deep = merged_rows(builder, config, x)
     if config.token_types:
         table = builder.weight("types", (config.token_types, config.hidden_size))
         of_type = builder.op(
@@ -63,7 +64,12 @@ def build_program(
         x = record_norm(builder, config, x, "embed_norm", "x.norm")
     embedded = layer_embeddings(builder, config, tokens, x)
     tapped: dict[int, str] = {}
-    x = record_blocks(builder, config, x, embedded, after=export.tapping(deep, tapped))
+    after = export.tapping(deep, tapped)
+    if config.streams is None:
+        x = record_blocks(builder, config, x, embedded, after=after)
+    else:
+        blocks = [_Block(builder, config, i, each, "") for i, each in enumerate(config.layers)]
+        x = record_streams(builder, config, x, embedded, blocks, after)
     given = export.record(builder, config, x, tapped)
     return builder.build((*record_head(builder, config, x, logit_rows), *given))
 
@@ -93,22 +99,6 @@ def record_reading_block(builder: Builder, config: ModelConfig, x: str, read: st
     return block.reading(x, read)
 
 
-def _merged(builder: Builder, config: ModelConfig, x: str) -> tuple[str, After]:
-    """``x`` with rows of the tower where the step has some, and what adds others of them to the
-    rows of early layers (DeepStack, Meng et al. 2024)."""
-    shape = ("T", config.hidden_size)
-    media = builder.input(MEDIA, shape, "f32")
-    is_media = builder.input(IS_MEDIA, ("T",), "i32")
-    deep = [builder.input(deep_media(i), shape, "f32") for i in range(config.deep_layers)]
-
-    def after(layer: int, x: str) -> str:
-        if layer >= len(deep):
-            return x
-        return builder.op("add_embeds", (x, deep[layer], is_media), f"l{layer}.x.deep")
-
-    return builder.op("merge_embeds", (x, media, is_media), "x.merged"), after
-
-
 class _Block:
     """Records one decoder block; names of values and weights start with the layer."""
 
@@ -121,11 +111,11 @@ class _Block:
 
     def record(self, x: str) -> str:
         experts = self.spec.experts
-        mlp = self._mlp if experts is None else partial(self._mixture, experts)
+        mlp = self.mlp if experts is None else partial(self._mixture, experts)
         if self.config.block.parallel:
             normed = self._norm(x, "attn_norm")
             of_mlp = normed if self.config.block.one_norm else self._norm(x, "mlp_norm")
-            return self._add(self._add(x, self._attention(normed), "attn"), mlp(of_mlp), "mlp")
+            return self._add(self._add(x, self.attention(normed), "attn"), mlp(of_mlp), "mlp")
         if self.spec.mixes:
             x = self._residual(x, "attn", self._mixer)
         if experts is None and not self.spec.ffn_size:
@@ -136,7 +126,7 @@ class _Block:
 
     def reading(self, x: str, read: str) -> str:
         """As ``record``, where attention reads other rows than those that it is added to."""
-        return self._residual(self._add(x, self._attention(read), "attn"), "mlp", self._mlp)
+        return self._residual(self._add(x, self.attention(read), "attn"), "mlp", self.mlp)
 
     def finish(self, x: str, embedded: str) -> str:
         """``x`` with what the layer's own embeddings of the tokens add, and with its factor."""
@@ -183,14 +173,14 @@ class _Block:
             return self._short_conv(x)
         y = ""
         if self.spec.attends:
-            y = self._scaled(self._attention(x), factors.attention, "o.scaled")
+            y = self._scaled(self.attention(x), factors.attention, "o.scaled")
         if self.spec.scan is None:
             return y
         z = linear_scan(self.builder, self.config, self.layer, self.spec.scan, x)
         z = self._scaled(z, factors.scan, "scan_out.scaled")
         return self.builder.op("add", (y, z), self._value("mixers")) if y else z
 
-    def _attention(self, x: str) -> str:
+    def attention(self, x: str) -> str:
         if self.spec.latent is not None:
             latent = self.spec.latent
             return latent_attention(self.builder, self.config, self.layer, latent, x)
@@ -286,7 +276,7 @@ class _Block:
             table=table,
         )
 
-    def _mlp(self, x: str) -> str:
+    def mlp(self, x: str) -> str:
         factors = self.config.multipliers
         x = self._scaled(x, factors.mlp_in, "mlp.rows")
         return self._scaled(self._inner_mlp(x, self.spec.ffn_size), factors.mlp_out, "down.scaled")
@@ -296,7 +286,11 @@ class _Block:
         names = ("gate", "up") if block.gated else ("up",)
         x = quick_rows(self.builder, x, block.act, self._value(f"{prefix}rows"))
         parts = tuple(self._linear(x, f"{prefix}{y}", inner, block.mlp_bias) for y in names)
-        h = record_act(self.builder, parts, block.act, hidden)
+        if self.spec.deviations is None or not block.gated:
+            h = record_act(self.builder, parts, block.act, hidden)
+        else:
+            attrs: dict[str, Attr] = {"deviations": self.spec.deviations, "act": block.act}
+            h = self.builder.op("sparse_gate", parts, hidden, (), **attrs)
         return self._linear(h, f"{prefix}down", self.config.hidden_size, block.mlp_bias)
 
     def _mixture(self, experts: ExpertConfig, x: str) -> str:

@@ -83,6 +83,11 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "wide_shared": False,
         "layer_embed": 0,
         "layer_vocab": 0,
+        "n_streams": 1,
+        "active_stream": 0,
+        "scaled_stream": False,
+        "laurel_rank": 0,
+        "sparsity": None,
         "normalize": True,
         "expert_score": "softmax",
         "choice_bias": False,
@@ -145,7 +150,12 @@ class TowerSpec(msgspec.Struct, frozen=True, kw_only=True):
     cuts: str = "grid"
     """How an image becomes tiles: "grid", cut into whole tiles of a fixed longer side, and one of
     the whole behind them; "shape", the same of as many as come near its shape; "whole", that one
-    alone, whose rows are means of patches, not patches side by side."""
+    alone, whose rows are means of patches, not patches side by side; "paved", cut in its shape into
+    the tiles of a size that is listed, and one of the whole before them."""
+    newlines: tuple[str, ...] = ()
+    """The tensor of the row behind each line of an image, as one file or another spells it."""
+    unused: tuple[str, ...] = ("head.",)
+    """Begin names of tensors of the encoder that no row of a patch is made of."""
     harmless: Mapping[str, tuple[object, ...]] = MappingProxyType({})
     """Of ``vision_config``, as in ``Family``."""
     above: Mapping[str, tuple[object, ...]] = MappingProxyType({})
@@ -157,7 +167,7 @@ class TowerSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def prefixes(self) -> tuple[str, ...]:
         """Begin names of tensors."""
-        return self.encoders + self.connectors
+        return self.encoders + self.connectors + self.newlines
 
 
 class QwenTowerSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,6 +242,8 @@ class Family(msgspec.Struct, frozen=True):
     """Of M-RoPE, in a file that does not say its sections."""
     text_key: str = ""
     """Where config.json of a model that sees images has the fields of its language model."""
+    text_ties: bool = False
+    """There, too, may stand that the head is tied, if not beside it."""
     text_beside: bool = False
     """Files without that have them beside those of the tower."""
     tower: TowerSpec | QwenTowerSpec | None = None

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from kvasir.ir.builder import Builder
 from kvasir.models.spec import ModelConfig
 
 QUICK_GELU = "quick_gelu"
 """An activation of MLPs without a gate, of several ops."""
 QUICK = 1.702
+_IDS = "layer_ids"
+"""A constant: of each token the row that it has in the tables of layers."""
 
 
 def record_norm(
@@ -82,6 +86,10 @@ def layer_embeddings(builder: Builder, config: ModelConfig, tokens: str, x: str)
     if not width:
         return ""
     table = builder.weight("layer_embed", (config.layer_vocab, n_layers * width))
+    if config.layer_vocab < config.vocab_size:
+        ids = np.arange(config.vocab_size, dtype=np.float32)
+        builder.constant(_IDS, np.where(ids < config.layer_vocab, ids, np.float32(0)))
+        tokens = builder.op("rename_tokens", (tokens,), "e.tokens", ids=_IDS)
     own = builder.op("embed", (tokens,), "e.own", (table,), scale=width**0.5)
     y = record_linear(builder, x, "layer_proj", "e.proj", n_layers * width)
     factor = config.hidden_size**-0.5

@@ -21,6 +21,7 @@ from kvasir.models.read_mixers import read_kv_heads, read_scans, read_taps
 from kvasir.models.read_multipliers import read_multipliers, score_multiplier
 from kvasir.models.read_parts import MIXERS, read_parts
 from kvasir.models.read_rope import read_ropes
+from kvasir.models.read_streams import read_deviations, read_streams
 from kvasir.models.spec import (
     MAX_HEAD_DIM,
     MAX_LAYERS,
@@ -71,7 +72,7 @@ def config_from(source: ModelSource) -> ModelConfig:
 def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
     fields = chosen.fields
     fields.refuse_others()
-    layers = with_kv(fields, tensors, _layers(fields, tensors))
+    layers = with_kv(fields, tensors, read_deviations(fields, _layers(fields, tensors)))
     has_heads = any(layer.attends for layer in layers)
     ropes = read_ropes(fields, tensors, layers) if has_heads else {}
     layers = _with_ropes(fields, layers, ropes)
@@ -100,6 +101,7 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         token_types=_token_types(fields, tensors),
         layer_embed=fields.integer("layer_embed", least=0),
         layer_vocab=_layer_vocab(fields, tensors),
+        streams=read_streams(fields, tensors),
         draft_layers=fields.integer("draft_layers", least=0),
         sees=fields.kind == "hf" and bool(fields.family.text_key) and not fields.family.text_alone,
     )
@@ -126,7 +128,7 @@ def _layer_vocab(fields: Fields, tensors: TensorTable) -> int:
     if not fields.integer("layer_embed", least=0):
         return 0
     found = fields.integer("layer_vocab") or vocab
-    if found < vocab:
+    if found < vocab and not fields.has("n_streams"):
         raise fields.error("layer_vocab", found, f"at least the vocabulary of {vocab}")
     return found
 

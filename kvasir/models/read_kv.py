@@ -19,11 +19,13 @@ def with_kv(
     fields: Fields, tensors: TensorTable, layers: tuple[LayerSpec, ...]
 ) -> tuple[LayerSpec, ...]:
     """The layers with their own heads, and where their keys and values are."""
-    if not fields.has("full_head_dim"):
+    if not fields.has("shared_layers"):
         return layers
-    if layers[-1].window:
-        raise fields.error("layer_types", "a window in the last layer", "none there")
-    own = [_full(fields, tensors, i, x) if not x.window else x for i, x in enumerate(layers)]
+    own = list(layers)
+    if fields.has("full_head_dim"):
+        if layers[-1].window:
+            raise fields.error("layer_types", "a window in the last layer", "none there")
+        own = [_full(fields, tensors, i, x) if not x.window else x for i, x in enumerate(layers)]
     first = len(layers) - fields.integer("shared_layers", least=0, most=len(layers) - 1)
     return (*own[:first], *(_shared(fields, own[:first], layer) for layer in own[first:]))
 

@@ -9,9 +9,9 @@ import msgspec
 from kvasir.ir.ops.scan import scan_columns
 from kvasir.ir.ops.state import conv_size
 from kvasir.ir.program import STATE_ITEM_BYTES
+from kvasir.models.stream_spec import StreamSpec
 
-MAX_LAYERS = 1024
-MAX_HEAD_DIM = 1024
+MAX_LAYERS = MAX_HEAD_DIM = 1024
 MAX_POSITIONS = 1 << 24
 """A config that claims more is corrupt: programs are built before any tensor is looked up."""
 
@@ -286,6 +286,8 @@ class LayerSpec(msgspec.Struct, frozen=True):
     keys_are_values: bool = False
     """Before norms and rope."""
     latent: LatentSpec | None = None
+    deviations: float | None = None
+    """Of the gate of its MLP only what is so many standard deviations above the mean counts."""
 
     @property
     def attends(self) -> bool:
@@ -342,7 +344,8 @@ class ModelConfig(msgspec.Struct, frozen=True):
     layer_embed: int = 0
     """Width of the embeddings of tokens that each layer has of its own; 0: none."""
     layer_vocab: int = 0
-    """Their tokens."""
+    """Their tokens; those behind them have the first one's."""
+    streams: StreamSpec | None = None
     headless: bool = False
     """It gives vectors or labels: there is no LM head, and ``tied`` stands in."""
     base: str = ""

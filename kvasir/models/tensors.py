@@ -19,13 +19,17 @@ from kvasir.weights.transforms import (
     DELTA_ROWS,
     GROUPED_QKV,
     HALVES_OF_HEADS,
+    MATRICES,
     QKV,
     SCAN_ROWS,
 )
 
+MAX_STREAMS = 1 + len(MATRICES)
+"""Released models have as many."""
 _TOP = (
     *("embed", "types", "positions", "embed_norm", "final_norm", "lm_head"),
     *("layer_embed", "layer_proj", "layer_proj_norm"),
+    *(f"stream_{x}{i}" for x in ("in", "out") for i in range(1, MAX_STREAMS)),
 )
 """Weights of the whole model, not of a layer."""
 _WRITTEN = ("k", "v", "k_norm")
@@ -63,6 +67,9 @@ def ignorable(config: ModelConfig) -> Callable[[str], bool]:
     (``text.heads``)."""
     family = _family(config)
     unread = {*HEAD_TENSORS, *_unwritten(config, family)}
+    if config.streams is not None and not config.streams.scaled:
+        parts = (f"layers.{i}.stream_scale" for i in range(len(config.layers)))
+        unread |= {tensor_name(family, config.kind, part, config.base) for part in parts}
     if config.tied:
         unread.add(tensor_name(family, config.kind, "lm_head", config.base))
 
@@ -164,10 +171,8 @@ def _each_of_qkv(name: str) -> tuple[str, ...]:
 
 def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[int | float, ...]:
     """Of a step to a weight of so many rows."""
-    if step in ("repeated", "joined"):
-        return (rows if step == "repeated" else len("qkv"),)
-    if step == "last_rows":
-        return config.first_position, rows, config.first_position + rows
+    if step in _OF_MODEL:
+        return _of_model(step, rows, config)
     if step in QKV:
         q, kv = spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
         return (0, q, q + kv)[QKV.index(step) % 3], rows, q + 2 * kv
@@ -181,6 +186,18 @@ def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[i
     if step in GROUPED_QKV:
         return GROUPED_QKV.index(step), spec.n_heads, spec.n_kv_heads, spec.head_dim
     return (rows // (spec.head_dim or rows),) if step == "permute_rope" else ()
+
+
+_OF_MODEL = ("repeated", "joined", "last_rows", *MATRICES)
+"""Steps that ask for nothing of a layer."""
+
+
+def _of_model(step: str, rows: int, config: ModelConfig) -> tuple[int, ...]:
+    if step in MATRICES:
+        return MATRICES.index(step), (config.streams.n if config.streams else MAX_STREAMS) - 1
+    if step == "last_rows":
+        return config.first_position, rows, config.first_position + rows
+    return (rows if step == "repeated" else len("qkv"),)
 
 
 def _of_scan(step: str, scan: ScanSpec, factors: Multipliers) -> tuple[int | float, ...]:

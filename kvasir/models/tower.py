@@ -10,12 +10,13 @@ from math import isqrt
 from msgspec.structs import replace
 
 from kvasir.core.errors import ModelError
-from kvasir.core.tiles import CHANNELS, MAX_SIDE, Preparing, Slicing, TileSpec
+from kvasir.core.tiles import CHANNELS, MAX_SIDE, MAX_TILES, Preparing, Slicing, TileSpec
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family, PixtralTowerSpec, QwenTowerSpec, TensorNames, TowerSpec
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys
 from kvasir.models.mmproj import family_of
+from kvasir.models.paving import read_paving
 from kvasir.models.pixtral_tower import read_bounding, read_pixtral_tower
 from kvasir.models.qwen_tower import QwenTower, channels, read_qwen_tower, read_resizing
 from kvasir.models.spec import MAX_LAYERS, NO_ROPE, BlockSpec, LayerSpec, ModelConfig
@@ -23,8 +24,6 @@ from kvasir.weights.source import ModelSource
 
 MAX_TILE = 1024
 """Pixels of a side."""
-MAX_TILES = 64
-"""Of one image."""
 HEAD_STEP = 16
 """Heads are padded to a multiple of this many numbers, which all executors take."""
 _PREPROCESSOR, _PROCESSOR = "preprocessor_config.json", "processor_config.json"
@@ -32,9 +31,9 @@ _ACTS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
 _NORMS = {"layer_norm": "layer_bias", "rms_norm": "rms"}
 _QK_EPS = 1e-6
 """Of norms of queries and keys, whatever the others have."""
-_SIZES = {"whole": 224, "shape": 384}
+_SIZES = {"whole": 224, "shape": 384, "paved": 384}
 """Pixels of a side of a tile, in processors that do not say it."""
-_FILTERS = {"grid": 1, "whole": 2, "shape": 3}
+_FILTERS = {"grid": 1, "whole": 2, "shape": 3, "paved": 3}
 """Pillow's numbers of filters, of these."""
 _FIXED: Mapping[str, object] = {
     "do_rescale": True,
@@ -44,7 +43,7 @@ _FIXED: Mapping[str, object] = {
     "do_pan_and_scan": False,
 }
 """Fields of the processor that have one value here."""
-_N_ROWS = ("image_seq_len", "image_seq_length")
+_N_ROWS = ("image_seq_len", "image_seq_length", "num_image_tokens")
 """Names that processors have for the rows of a tile."""
 
 
@@ -63,10 +62,15 @@ class TowerConfig:
     out_size: int
     """Of the rows that stand in place of embeddings."""
     tile: TileSpec
+    newline: str = ""
+    """The tensor of the row behind each line, if there is one."""
 
     def has(self, tensor: str) -> bool:
         """Whether a tensor is of the tower; what pools all of an image is of none."""
-        return tensor.startswith(self.bases) and not tensor.startswith(f"{self.bases[0]}head.")
+        unused = tuple(self.bases[0] + begin for begin in self.spec.unused)
+        return (tensor.startswith(self.bases) and not tensor.startswith(unused)) or (
+            tensor == self.newline
+        )
 
 
 AnyTower = TowerConfig | QwenTower
@@ -139,6 +143,10 @@ def slicing_of(source: ModelSource) -> Preparing:
         keys.refuse(name, value)
     tile = _tile_size(keys, spec)
     resample = keys.integer("resample", _FILTERS[spec.cuts], least=0, most=5)
+    if spec.cuts == "paved":
+        config = Keys(source.config, f"{source.path}: config.json")
+        seen = read_tower(source, 0).tile
+        return read_paving(config, keys, (tile, seen.size, seen.side), resample)
     if spec.cuts == "whole":
         return Slicing(tile, 0, False, resample)
     if spec.cuts == "shape":
@@ -179,10 +187,11 @@ def read_tower(source: ModelSource, out_size: int) -> AnyTower:
     fields = Fields(replace(family, fields=spec.fields, harmless=spec.harmless), vision, "hf")
     fields.refuse_others()
     patch, size = _side(fields, "patch", 1), _tile_size(processor, spec)
-    trained, fold = _side(fields, "image", patch) // patch, _fold(keys, spec, size // patch)
-    _check_tile(processor, spec, size, patch, fold, trained)
+    image, fold = _side(fields, "image", patch), _fold(keys, spec, size // patch)
+    _check_tile(processor, spec, size, patch, fold, image)
+    trained = image // patch
     tile = TileSpec(
-        size,
+        size // patch * patch,
         patch,
         fold,
         processor.number("rescale_factor", 1 / 255),
@@ -190,11 +199,13 @@ def read_tower(source: ModelSource, out_size: int) -> AnyTower:
         channels(processor, "image_std", spec.std),
         averages=spec.cuts == "whole",
         n_first=int("first" in spec.tensors),
+        newline=bool(spec.newlines),
     )
     if vision.integer("num_channels", CHANNELS) != CHANNELS:
         raise vision.error("num_channels", vision.raw("num_channels"), str(CHANNELS))
     encoder, dim = _encoder(fields, spec, trained**2 + tile.n_first)
-    return TowerConfig(spec, _bases(spec, source), encoder, dim, trained, out_size, tile)
+    newline = next((x for x in spec.newlines if x in source.tensors), "".join(spec.newlines[:1]))
+    return TowerConfig(spec, _bases(spec, source), encoder, dim, trained, out_size, tile, newline)
 
 
 def _encoder(fields: Fields, spec: TowerSpec, n_positions: int) -> tuple[ModelConfig, int]:
@@ -260,12 +271,15 @@ def _bases(spec: TowerSpec, source: ModelSource) -> tuple[str, str]:
 
 
 def _check_tile(
-    processor: Keys, spec: TowerSpec, size: int, patch: int, fold: int, trained: int
+    processor: Keys, spec: TowerSpec, size: int, patch: int, fold: int, image: int
 ) -> None:
-    """Of ``trained`` positions of a side; others are between them in a grid alone."""
-    if spec.cuts != "grid" and size // patch != trained:
-        raise processor.error("size", size, f"the {trained * patch} pixels of vision_config")
-    if size % patch or (size // patch) % fold:
+    """Of positions of a side for so many pixels; others are between them in a grid alone. What is
+    paved has pixels at the right and below that no patch reads."""
+    is_paved = spec.cuts == "paved"
+    wanted = image if is_paved else image // patch * patch
+    if spec.cuts != "grid" and (size if is_paved else size // patch * patch) != wanted:
+        raise processor.error("size", size, f"the {wanted} pixels of vision_config")
+    if (size % patch and not is_paved) or (size // patch) % fold:
         name, why = "max_image_size" if spec.cuts == "grid" else "size", f"patch_size {patch}"
         raise processor.error(name, size, f"tiles of a multiple of {why} x scale_factor {fold}")
 
@@ -296,6 +310,8 @@ def _side(fields: Fields, name: str, least: int) -> int:
 
 def _fold(keys: Keys, spec: TowerSpec, side: int) -> int:
     """Patches of a side of what becomes one row, of a tile with so many."""
+    if spec.cuts == "paved":
+        return 1
     if spec.cuts == "grid":
         return keys.integer("scale_factor", 2, most=64)
     if spec.cuts == "shape":

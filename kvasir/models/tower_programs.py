@@ -28,7 +28,8 @@ def build_tower(config: AnyTower) -> Tower:
         return build_qwen_tower(config)
     tile, is_grid = config.tile, config.spec.cuts == "grid"
     at = positions(tile, config.trained) if is_grid else plain_positions(tile)
-    return Tower(_encoder(config), _connector(config), tile, at)
+    newline = _newline(config) if config.newline else None
+    return Tower(_encoder(config), _connector(config), tile, at, newline=newline)
 
 
 def _encoder(config: TowerConfig) -> Program:
@@ -59,6 +60,13 @@ def _with_first(builder: Builder, x: str, hidden: int) -> str:
     return builder.op("merge_embeds", (x, first, is_first), "tower.x.all")
 
 
+def _newline(config: TowerConfig) -> Program:
+    builder, out = Builder("newline", _weight_of(config)), config.out_size
+    types = builder.input("types", ("T",), "i32")
+    table = builder.weight("tower.newline", (1, out))
+    return builder.build((builder.op("embed", (types,), "tower.end", (table,), scale=1.0),))
+
+
 def _connector(config: TowerConfig) -> Program:
     builder, parts = Builder("connector", _weight_of(config)), config.spec.connector
     columns, out = config.encoder.hidden_size * config.tile.n_joined, config.out_size
@@ -83,6 +91,8 @@ def _weight_of(config: TowerConfig) -> Callable[[str, tuple[int, ...]], Weight]:
         matrix = name.removesuffix(".bias")
         end = "weight" if matrix == name else "bias"
         _, *layer, part = matrix.split(".")
+        if part == "newline":
+            return Weight(name, shape, (config.newline,), ())
         if part in spec.connector:
             names, base = spec.connector[part], connector
         else:

@@ -59,7 +59,7 @@ def _filled(media: Sequence[Media], pixels: Sequence[bytes]) -> tuple[Media, ...
     if len(media) != len(pixels):
         raise _other_pixels()
     found = tuple(
-        media_at(x.start, x.n_tokens, y, x.columns, x.breaks)
+        media_at(x.start, x.n_tokens, y, x.columns, x.breaks, x.canvas)
         for x, y in zip(media, pixels, strict=True)
     )
     if any(old.digest != new.digest for old, new in zip(media, found, strict=True)):

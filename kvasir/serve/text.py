@@ -20,13 +20,14 @@ from kvasir.serve.pieces import Mixed, spelled
 from kvasir.serve.slices import Slices, Work
 from kvasir.text.reads import ReadsVectors
 from kvasir.tokenizer.chat import ChatTemplate
+from kvasir.tokenizer.image_text import NO_IMAGES
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.messages import shown_tools
 from kvasir.tokenizer.spelling import TextPiece
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.toolcalls.detect import Detected, detect, reasoning_of, special_names
 from kvasir.toolcalls.format import Reasoning
-from kvasir.vision.sight import NOTHING, Sight, sight_of
+from kvasir.vision.sight import Sight, sight_of
 from kvasir.weights.source import ModelSource
 
 _log = logging.getLogger(__name__)
@@ -289,7 +290,7 @@ def load_text(source: ModelSource, bounds: PixelBounds | None = None) -> TextMod
     completions only."""
     tokenizer = load_tokenizer(source)
     sight, facts = sight_of(source, tokenizer, bounds), facts_of(source)
-    template = ChatTemplate(source, tokenizer, sight.spelling if sight else NOTHING)
+    template = ChatTemplate(source, tokenizer, sight.spelling if sight else NO_IMAGES)
     source.release()
     return TextModel(source, tokenizer, template, facts, sight)
 

@@ -30,6 +30,10 @@ class TowerPrior:
     n_folded: int
     """Rows that become one token."""
     n_first: int
+    n_patches: int = 0
+    """Of a tile, at most."""
+    n_bytes: int = 0
+    """Of its pixels; 0: it is of any size."""
 
     @classmethod
     def of(cls, tower: Tower) -> TowerPrior:
@@ -42,11 +46,20 @@ class TowerPrior:
             pairs[bool(tower.window) and not i % 2] += of_pair
         far, near = (x / SLOW_FLOPS for x in pairs)
         n_near = tower.window**2 * n_folded
-        return cls(row / SLOW_FLOPS, far, near, n_near, n_folded, tower.tile.n_first)
+        tile = tower.tile
+        sizes = n_near, n_folded, tile.n_first, tile.n_patches, tile.n_bytes
+        return cls(row / SLOW_FLOPS, far, near, *sizes)
 
     def seconds(self, tiles: Iterable[Media]) -> float:
         """Of all, one after the other."""
-        return sum(self._of_rows(self.n_first + x.n_rows * self.n_folded) for x in tiles)
+        return sum(self._of_media(x) for x in tiles)
+
+    def _of_media(self, media: Media) -> float:
+        """Each tile of a canvas alone."""
+        if media.canvas is None:
+            return self._of_rows(self.n_first + media.n_rows * self.n_folded)
+        n_tiles = len(media.pixels) // self.n_bytes
+        return n_tiles * self._of_rows(self.n_first + self.n_patches)
 
     def _of_rows(self, n: int) -> float:
         return n * (self.row + n * self.pair + min(n, self.n_near) * self.near)

@@ -11,6 +11,7 @@ from jinja2.exceptions import SecurityError
 
 from kvasir.core.errors import RequestError
 from kvasir.tokenizer.guard import Guard
+from kvasir.tokenizer.image_text import NO_IMAGES, ImageText
 from kvasir.tokenizer.sandbox import Sandbox
 from kvasir.tokenizer.spelling import TextPiece
 from kvasir.tokenizer.templates import (
@@ -49,10 +50,10 @@ class ChatTemplate:
     """
 
     def __init__(
-        self, source: ModelSource, tokenizer: Tokenizer, image: tuple[str, str] = ("", "")
+        self, source: ModelSource, tokenizer: Tokenizer, image: ImageText = NO_IMAGES
     ) -> None:
-        """``image``: what it writes for one, and what stands in its place in a prompt. Raises
-        ModelError when the files that hold the template are corrupt."""
+        """``image``: what it writes for one. Raises ModelError when the files that hold the
+        template are corrupt."""
         self._image = image
         self._tokenizer = tokenizer
         self._sandbox = Sandbox()
@@ -68,6 +69,7 @@ class ChatTemplate:
         self._reads_parts = "vision_config" in source.config and not asks
         self.all_text = "\n".join(self.texts.values())
         """Of all of them: what is in none is nothing to the model."""
+        self._bare = "" if "image" in self.all_text else image.bare
         self.problem = self._variants[DEFAULT].problem
 
     def _compile(self, text: str) -> _Variant:
@@ -125,7 +127,9 @@ class ChatTemplate:
         return _continued(text) if continues else text
 
     def _in_form(self, messages: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
-        """Some templates of models that see read lists of parts alone."""
+        """Some templates of models that see read lists of parts alone, some no parts at all."""
+        if self._bare:
+            return [_without_parts(message, self._bare) for message in messages]
         if not self._reads_parts:
             return messages
         return [
@@ -167,8 +171,8 @@ class ChatTemplate:
 
     def _seeing(self, text: str) -> str:
         """With the spelling of images in the place of what only the template can write."""
-        mark, spelling = self._image
-        return text.replace(mark, spelling) if mark else text
+        mark = self._image.mark
+        return text.replace(mark, self._image.text) if mark else text
 
     def spell(
         self, pieces: Sequence[TextPiece], *, add_special: bool = False, continues: bool = False
@@ -213,6 +217,15 @@ def _renamed(message: Mapping[str, object], name: str) -> Mapping[str, object]:
     if name == _THOUGHTS[0] or _THOUGHTS[0] not in message:
         return message
     return {name if key == _THOUGHTS[0] else key: value for key, value in message.items()}
+
+
+def _without_parts(message: Mapping[str, object], image: str) -> Mapping[str, object]:
+    """``message`` with one text in the place of its parts."""
+    parts = message.get("content")
+    if not isinstance(parts, list):
+        return message
+    texts = (part["text"] if part["type"] == "text" else image for part in parts)
+    return {**message, "content": "".join(texts)}
 
 
 def _marked(messages: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:

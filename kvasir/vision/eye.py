@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kvasir.core.errors import RequestError
+from kvasir.tokenizer.image_text import NO_IMAGES, ImageText
 from kvasir.vision.placeholders import Expanded
-from kvasir.vision.sight import NOTHING, Sight, check_pillow
+from kvasir.vision.sight import Sight, check_pillow
 
 IMAGE = "image"
 """The only modality."""
@@ -20,14 +21,14 @@ class Eye:
     sight: Sight | None
 
     @property
-    def spelling(self) -> tuple[str, str]:
+    def spelling(self) -> ImageText:
         """As in ``Sight``."""
-        return NOTHING if self.sight is None else self.sight.spelling
+        return NO_IMAGES if self.sight is None else self.sight.spelling
 
     def spelled(self, text: str) -> str:
         """A prompt in which the model's own placeholders stand for images."""
-        mark, spelling = self.spelling
-        return text.replace(mark, spelling) if mark else text
+        mark = self.spelling.mark
+        return text.replace(mark, self.spelling.text) if mark else text
 
     def check(self, images: Sequence[object], where: str) -> None:
         """Raises RequestError (400) where it reads none."""

@@ -7,6 +7,8 @@ from typing import BinaryIO
 
 import msgspec
 
+from kvasir.core.tiles import Canvas
+
 LENGTH = struct.Struct(">I")
 
 
@@ -39,13 +41,31 @@ class Uncut(msgspec.Struct, frozen=True, tag="uncut"):
         return (self.pixels,)
 
 
+class Paved(msgspec.Struct, frozen=True, tag="paved"):
+    """An image as one tile, and in its shape as several, of whose rows ``lines`` x ``columns`` are
+    left, those behind the lines not counted; of a very narrow one these alone may be left."""
+
+    lines: int
+    columns: int
+    canvas: Canvas
+    whole: bytes
+    """As of ``Tiles``."""
+    pixels: bytes
+    """Of all other tiles, line by line."""
+
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        """As of ``Tiles``."""
+        return (self.whole, self.pixels) if self.lines else (self.whole,)
+
+
 class Unreadable(msgspec.Struct, frozen=True, tag="unreadable"):
     """Why there are none, for who sent the image."""
 
     message: str
 
 
-Read = Tiles | Uncut
+Read = Tiles | Uncut | Paved
 Answer = Read | Unreadable
 decoder = msgspec.msgpack.Decoder(Answer)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kvasir.core.errors import RequestError
 from kvasir.core.tiles import Media, media_at
-from kvasir.vision.messages import Read, Tiles, Uncut
+from kvasir.vision.messages import Paved, Read, Tiles, Uncut
 
 IMAGE, AROUND, WHOLE = "<image>", "<fake_token_around_image>", "<global-img>"
 
@@ -57,6 +57,9 @@ class Placeholders:
             media.append(media_at(at, len(ids), read.pixels, read.columns, breaks))
             found.extend(ids)
             return
+        if isinstance(read, Paved):
+            self._pave(read, found, media, first)
+            return
         parts, n_left = iter(read.pixels), 0
         for token in self.ids_of(read):
             if token == self.image:
@@ -65,6 +68,15 @@ class Placeholders:
                     media.append(media_at(first + len(found), n_left, next(parts)))
                 n_left -= 1
             found.append(token)
+
+    def _pave(self, read: Paved, found: list[int], media: list[Media], first: int) -> None:
+        at, columns = first + len(found), read.columns + 1
+        n = read.lines * columns
+        media.append(media_at(at, self.n_tokens, read.whole))
+        if n:
+            canvas = read.canvas
+            media.append(media_at(at + self.n_tokens, n, read.pixels, columns, canvas=canvas))
+        found.extend((self.image,) * (self.n_tokens + n))
 
     def _whole(self, read: Uncut) -> Ids:
         line = (self.image,) * read.columns + self.line_end

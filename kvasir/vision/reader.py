@@ -18,14 +18,25 @@ from collections.abc import Iterator
 import msgspec
 from PIL import Image, ImageOps
 
-from kvasir.core.tiles import MAX_TOKENS, Bounding, Preparing, Resizing, Slicing
-from kvasir.vision.messages import Answer, Read, Tiles, Uncut, Unreadable, framed, read_frame
+from kvasir.core.tiles import MAX_TOKENS, Bounding, Paving, Preparing, Resizing, Slicing
+from kvasir.vision.messages import (
+    Answer,
+    Paved,
+    Read,
+    Tiles,
+    Uncut,
+    Unreadable,
+    framed,
+    read_frame,
+)
 from kvasir.vision.slicing import (
     MAX_SHARE,
     bounded_size,
     first_size,
     fitted_size,
     grid_size,
+    paved_rows,
+    paved_size,
     shape_grid,
 )
 
@@ -81,6 +92,8 @@ def tiles_in(image: Image.Image, how: Preparing) -> Read:
     _check(image)
     upright = ImageOps.exif_transpose(image) or image
     rgb = upright.convert("RGB")
+    if isinstance(how, Paving):
+        return pave(rgb, how)
     return cut(rgb, how) if isinstance(how, Slicing) else fitted(rgb, how)
 
 
@@ -123,6 +136,18 @@ def _with_whole(
     return Tiles(rows, columns, (*_parts(image, tile), whole.tobytes()))
 
 
+def pave(image: Image.Image, how: Paving) -> Paved:
+    """Of an RGB image, which lies in the middle of its tiles, on black."""
+    tile, resample = how.tile, Image.Resampling(how.resample)
+    (width, height), inner = paved_size(image.size, how.sizes)
+    ground = Image.new("RGB", (width, height))
+    ground.paste(image.resize(inner, resample), ((width - inner[0]) // 2, (height - inner[1]) // 2))
+    (columns, lines), canvas = paved_rows(image.size, (width // tile, height // tile), how)
+    pixels = b"".join(_parts(ground, tile, how.seen))
+    whole = image.resize((tile, tile), resample).crop((0, 0, how.seen, how.seen))
+    return Paved(lines, columns, canvas, whole.tobytes(), pixels)
+
+
 def fitted(image: Image.Image, how: Resizing | Bounding) -> Uncut:
     """Of an RGB image."""
     width, height = _bounded(image, how) if isinstance(how, Bounding) else _resized(image, how)
@@ -160,10 +185,12 @@ def _bounded(image: Image.Image, how: Bounding) -> tuple[int, int]:
     return found
 
 
-def _parts(image: Image.Image, tile: int) -> Iterator[bytes]:
+def _parts(image: Image.Image, tile: int, seen: int = 0) -> Iterator[bytes]:
+    """``seen``: pixels of a side of each that are taken, if not all."""
+    size = seen or tile
     for top in range(0, image.height, tile):
         for left in range(0, image.width, tile):
-            yield image.crop((left, top, left + tile, top + tile)).tobytes()
+            yield image.crop((left, top, left + size, top + size)).tobytes()
 
 
 def _limit(n_bytes: int) -> None:

@@ -8,13 +8,13 @@ from functools import partial
 from kvasir.config.pixels import PixelBounds
 from kvasir.core.errors import ConfigError, ModelError, RequestError
 from kvasir.core.tiles import Preparing
+from kvasir.tokenizer.image_text import NO_IMAGES, ImageText
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.vision.messages import Tiles
 from kvasir.vision.placeholders import Ids, Placeholders, written
 from kvasir.vision.slicing import within
 from kvasir.weights.source import ModelSource
 
-NOTHING = "", ""
 _PAD = "<|image_pad|>"
 """What templates of Qwen write for an image."""
 
@@ -23,9 +23,7 @@ _PAD = "<|image_pad|>"
 class Sight:
     slicing: Preparing
     placeholders: Placeholders
-    spelling: tuple[str, str] = NOTHING
-    """What the template writes for an image, if not its token, and the text that this stands for,
-    with one token."""
+    spelling: ImageText = NO_IMAGES
 
 
 def sight_of(
@@ -74,13 +72,18 @@ def _sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
         image.check_tiles()
         return Sight(slicing, Placeholders(token, n_rows, image.of_grid))
     image.piece(token)
+    if spec.cuts == "paved":
+        return Sight(slicing, Placeholders(token, n_rows, partial(image.of_all, (), ())))
     if spec.cuts == "shape":
-        return Sight(slicing, Placeholders(token, n_rows, partial(image.of_all, *image.around())))
+        places = Placeholders(token, n_rows, partial(image.of_all, *image.around()))
+        return Sight(slicing, places, ImageText(bare=f"{image.piece(token)}\n"))
     begin, end = (image.piece(keys.integer(*each, least=0)) for each in _AROUND)
     spelled = f"\n\n{begin}{image.piece(token)}{end}\n\n"
     image.check(spelled, 1)
     return Sight(
-        slicing, Placeholders(token, n_rows, partial(image.of_all, (), ())), (begin, spelled)
+        slicing,
+        Placeholders(token, n_rows, partial(image.of_all, (), ())),
+        ImageText(begin, spelled),
     )
 
 

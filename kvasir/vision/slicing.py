@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from math import ceil, floor, sqrt
+from collections.abc import Sequence
+from math import ceil, floor, inf, sqrt
 
 from msgspec.structs import replace
 
 from kvasir.config.pixels import PixelBounds
 from kvasir.core.errors import ConfigError
-from kvasir.core.tiles import MAX_SIDE, MAX_TOKENS, Bounding, Preparing, Resizing
+from kvasir.core.tiles import (
+    MAX_SIDE,
+    MAX_TOKENS,
+    Bounding,
+    Canvas,
+    Paving,
+    Preparing,
+    Resizing,
+)
 
 Size = tuple[int, int]
 MAX_SHARE = 200
 """Of the sides of an image that is read whole."""
+_SPARE = 1.1
+"""Times the side of the rows that an image may have."""
 
 
 def first_size(size: Size, longest: int) -> Size:
@@ -101,6 +112,40 @@ def bounded_size(size: Size, how: Bounding) -> Size:
     if share > 1:
         width, height = floor(width / share), floor(height / share)
     return ceil(width / unit) * unit, ceil(height / unit) * unit
+
+
+def paved_size(size: Size, sizes: Sequence[tuple[int, int]]) -> tuple[Size, Size]:
+    """Of tiles together, in which most pixels of the image are left and then fewest of others, as
+    LLaVA has it; and of the image among them."""
+    width, height = size
+    best, most, least = sizes[0], 0, inf
+    for high, wide in sizes:
+        scale = min(wide / width, high / height)
+        left = min(int(width * scale) * int(height * scale), width * height)
+        if left > most or (left == most and wide * high - left < least):
+            best, most, least = (wide, high), left, wide * high - left
+    (wide, high), by = best, (best[0] / width, best[1] / height)
+    if by[0] < by[1]:
+        return best, (wide, min(ceil(height * by[0]), high))
+    return best, (min(ceil(width * by[1]), wide), high)
+
+
+def paved_rows(size: Size, tiles: Size, how: Paving) -> tuple[Size, Canvas]:
+    """Rows (columns, lines) of an image of ``size`` in so many tiles, where the border around it is
+    left out and the rest shrunk, and how. In floats, as LLaVA counts."""
+    (width, height), (across, down) = size, tiles
+    columns, lines = across * how.side, down * how.side
+    above = beside = 0
+    if width / height > columns / lines:
+        above = (lines - int(round(height * (columns / width), 7))) // 2
+    else:
+        beside = (columns - int(round(width * (lines / height), 7))) // 2
+    canvas = Canvas(across, above, beside)
+    lines, columns = lines - 2 * above, columns - 2 * beside
+    ratio = sqrt(lines * columns / (how.most * how.side**2))
+    if ratio > _SPARE:
+        lines, columns = int(lines // ratio), int(columns // ratio)
+    return (columns, lines), canvas
 
 
 def within(how: Preparing, bounds: PixelBounds) -> Preparing:

@@ -276,6 +276,8 @@ DELTA_ROWS = ("delta_in", "delta_gate")
 """Parts of a tensor that holds what a delta net reads, and is gated with, group by group."""
 HALVES_OF_HEADS = ("first_of_heads", "second_of_heads")
 """Of a tensor that holds two matrices head by head, or group by group."""
+MATRICES = ("first_matrix", "second_matrix", "third_matrix")
+"""Each of several that are one tensor."""
 GROUPED_QKV = ("q_of_groups", "k_of_groups", "v_of_groups")
 """Parts of one that holds them group by group."""
 TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
@@ -314,10 +316,12 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         **dict.fromkeys(DELTA_ROWS, delta_rows),
         **dict.fromkeys(HALVES_OF_HEADS, head_rows),
         **dict.fromkeys(GROUPED_QKV, group_part),
+        **dict.fromkeys(
+            MATRICES,
+            lambda x, i, n: RawTensor(x.format, x.shape[1:], x.data.reshape(n, -1)[i]),
+        ),
     }
 )
-
-
 _VECTORS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
     {
         "repeated": lambda k, *args: (1,),
@@ -327,10 +331,10 @@ _VECTORS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
 )
 """Shapes of what becomes a vector of k."""
 
-
 _OTHERS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
     {
         "conv_taps": lambda shape: (shape[1], 1, shape[0]),
+        **dict.fromkeys(MATRICES, lambda shape, i, n: (n, *shape)),
         "patch_rows": lambda shape, patch: (*shape[:-1], shape[-1] // patch**2, patch, patch),
         "cube_rows": lambda shape, m, patch: (
             *(shape[0], shape[1] // (m * patch**2)),
@@ -344,7 +348,7 @@ _OTHERS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
         "padded_columns": lambda shape, n_heads, n, padded: (shape[0], n_heads * n),
     }
 )
-"""Shapes of kernels of convolutions, and of heads that are padded, before."""
+"""Shapes of kernels of convolutions, of several matrices, and of padded heads, before."""
 
 
 def _grouped_rows(name: str, which: int, first: int, second: int, third: int) -> int:

@@ -300,6 +300,14 @@ void gate_rows(const Kernels& k, ConstMatrix x, ConstMatrix gate, Matrix out, in
   k.gate_rows({x.data(), gate.data(), out.data(), int32_t(N), N, m0, m1});
 }
 
+void sparse_gate(const Kernels& k, ConstMatrix x, ConstMatrix up, Matrix out, float deviations, int act,
+                 int64_t m0, int64_t m1) {
+  const int64_t N = out.shape(1);
+  require(int64_t(x.shape(1)) == N && int64_t(up.shape(1)) == N, "x, up and out share N");
+  for (int64_t n : {x.shape(0), up.shape(0), out.shape(0)}) require_range(m0, m1, n);
+  k.sparse_gate({x.data(), up.data(), out.data(), int32_t(N), N, deviations, Act(act), m0, m1});
+}
+
 void mul(const Kernels& k, ConstMatrix x, ConstMatrix y, Matrix out, int64_t m0, int64_t m1) {
   const int64_t N = out.shape(1);
   require(int64_t(x.shape(1)) == N && int64_t(y.shape(1)) >= N, "x and out share N, y has as many columns");
@@ -381,6 +389,7 @@ void bind_kernels(nb::module_& m) {
       .def("add", &add, "a"_a, "b"_a, "out"_a, "m0"_a, "m1"_a)
       .def("scale", &scale, "x"_a, "out"_a, "factor"_a, "softcap"_a, "m0"_a, "m1"_a)
       .def("gate_rows", &gate_rows, "x"_a, "gate"_a, "out"_a, "m0"_a, "m1"_a)
+      .def("sparse_gate", &sparse_gate, "x"_a, "up"_a, "out"_a, "deviations"_a, "act"_a, "m0"_a, "m1"_a)
       .def("mul", &mul, "x"_a, "y"_a, "out"_a, "m0"_a, "m1"_a)
       .def("route", &route, "logits"_a, "bias"_a.none(), "normalize"_a, "ids"_a, "weights"_a, "m0"_a, "m1"_a,
            "score"_a = 0, "n_groups"_a = 1, "top_groups"_a = 1, "group_score"_a = 0, "scale"_a = 1.0f)

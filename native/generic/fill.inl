@@ -20,6 +20,7 @@ KVASIR_INLINE void fill_generic(Kernels& k) {
   k.add = add_rows;
   k.scale = scale_rows;
   k.gate_rows = gate_rows;
+  k.sparse_gate = sparse_gate;
   k.short_conv = short_conv;
   k.linear_scan = linear_scan;
   k.mul = mul_rows;

@@ -22,6 +22,7 @@ void embed_compact(const uint8_t* tile, Layout layout, int c, int64_t K, float s
 void add_rows(const AddArgs& a);
 void scale_rows(const ScaleArgs& a);
 void gate_rows(const GateRowsArgs& a);
+void sparse_gate(const SparseGateArgs& a);
 void short_conv(const ShortConvArgs& a);
 void linear_scan(const LinearScanArgs& a);
 void mul_rows(const MulArgs& a);

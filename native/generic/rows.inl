@@ -1,6 +1,7 @@
-// norm, layer_norm and cast: rows of f32 to rows of f32, bf16 or q8. Include after vec.h.
+// norm, layer_norm and cast: rows of f32 to rows of f32, bf16 or q8; sparse_gate. Include after vec.h.
 #pragma once
 #include "generic/level.inl"
+#include "generic/math.inl"
 
 namespace kvasir::KVASIR_ISA {
 
@@ -82,14 +83,18 @@ KVASIR_INLINE float mean_of(const float* x, int K) {
   return reduce_add(sum) / float(K);
 }
 
-// 1 / sqrt(mean((x - mean)^2) + eps), as inverse_rms; lanes past K differ from the mean by nothing.
-KVASIR_INLINE float inverse_deviation(const float* x, int K, vf mean, float eps) {
+// mean((x - mean)^2), as in inverse_rms; lanes past K differ from the mean by nothing.
+KVASIR_INLINE float variance_of(const float* x, int K, vf mean) {
   vf squares = zero();
   for (int k = 0; k < K; k += 16) {
     const vf d = select(first(K - k), sub(load_n(x + k, K - k), mean), zero());
     squares = fma(d, d, squares);
   }
-  return 1.0f / __builtin_sqrtf(reduce_add(squares) / float(K) + eps);
+  return reduce_add(squares) / float(K);
+}
+
+KVASIR_INLINE float inverse_deviation(const float* x, int K, vf mean, float eps) {
+  return 1.0f / __builtin_sqrtf(variance_of(x, K, mean) + eps);
 }
 
 void layer_norm(const NormArgs& a) {
@@ -111,6 +116,20 @@ void cast(const CastArgs& a) {
   for (int64_t m = a.m0; m < a.m1; m++) {
     const float* x = a.x + (m - a.m0) * a.ldx;
     write_row(a.out, m, a.column, a.K, [&](int k, int n) { return load_n(x + k, n); });
+  }
+}
+
+void sparse_gate(const SparseGateArgs& a) {
+  for (int64_t m = a.m0; m < a.m1; m++) {
+    const float *x = a.x + m * a.ld, *up = a.up + m * a.ld;
+    float* out = a.out + m * a.ld;
+    const float mean = mean_of(x, a.N);
+    const vf cut = set1(mean + a.deviations * __builtin_sqrtf(variance_of(x, a.N, set1(mean))));
+    for (int n = 0; n < a.N; n += 16) {
+      const int count = a.N - n < 16 ? a.N - n : 16;
+      const vf gate = vmax(zero(), sub(load_n(x + n, count), cut));
+      store_n(out + n, gated(a.act, gate, load_n(up + n, count)), count);
+    }
   }
 }
 

@@ -14,6 +14,7 @@
 #include "program/ops/rows.h"
 #include "program/ops/sample.h"
 #include "program/ops/short_conv.h"
+#include "program/ops/streams.h"
 #include "program/ops/vocabularies.h"
 
 namespace kvasir {
@@ -24,7 +25,8 @@ using Op =
                  Scale, GateRows, GatherRows, Route, GroupPairs, ExpertLinear, Combine, Sample, PoolRows,
                  MulColumns, Weigh, WeighExperts, HeadNorm, RopeHeads, ShortConv, HeadLinear, LatentWrite,
                  LatentAttention, LinearScan, SquaredRelu, MergeEmbeds, AddEmbeds, Angles, Between, Spread,
-                 EmbedIds, JoinColumns, RenameTokens, PlaceLogits, GatherColumns>;
+                 EmbedIds, JoinColumns, RenameTokens, PlaceLogits, GatherColumns, SparseGate, TakeColumns,
+                 MixStreams, CorrectStreams, AddToStreams, MatchRows>;
 constexpr int32_t kOps = std::variant_size_v<Op>;
 
 const char* op_name(int32_t kind);

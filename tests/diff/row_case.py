@@ -186,6 +186,25 @@ def gate_rows_case(N: int) -> Case:
     return Case(ROWS, run, expected)
 
 
+def sparse_gate_case(N: int, act: int) -> Case:
+    rng = rng_of(N)
+    x, up = normal(rng, ROWS, N) + np.float32(0.3), normal(rng, ROWS, N)
+
+    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
+        out = np.zeros_like(x)
+        for a, b in ranges:
+            k.sparse_gate(x, up, out, 0.7, act, a, b)
+        return (out,)
+
+    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
+        wide = x.astype(np.float64)
+        cut = wide.mean(axis=1, keepdims=True) + 0.7 * wide.std(axis=1, keepdims=True)
+        y = activation(act, np.maximum(wide - cut, 0.0)) * up
+        return ((y, 64 * EPS * (1 + np.abs(up))),)
+
+    return Case(ROWS, run, expected)
+
+
 def embed_case(layout: int, N: int, K: int) -> Case:
     K = fitting(layout, K)
     rng = rng_of(layout, N, K)
@@ -299,6 +318,7 @@ def row_cases() -> dict[str, Case]:
     every("add", add_case, (576, 19))
     every("scale", scale_case, (600, 15), (0.0, 30.0))
     every("gate_rows", gate_rows_case, (576, 19))
+    every("sparse_gate", sparse_gate_case, (576, 19), (SILU, GELU_TANH, GELU))
     every("mul", mul_case, (576, 19), (-1, 5))
     plain = [(4, 1), (8, 2), (60, 4), (128, 8), (6, 6), (1024, 8)]
     kinds = [Routing(n, top) for n, top in plain]

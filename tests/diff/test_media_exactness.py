@@ -19,7 +19,14 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.core.tiles import Media, media_at
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.exec.media import MediaSlots
-from tests import tiny_gemma_vision, tiny_internvl, tiny_pixtral, tiny_qwen_vl, tiny_vision
+from tests import (
+    tiny_gemma_vision,
+    tiny_internvl,
+    tiny_llava,
+    tiny_pixtral,
+    tiny_qwen_vl,
+    tiny_vision,
+)
 from tests.disk_variants import DISK_VARIANTS
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Sizes, Variant, baseline, run
 from tests.fork_variants import FORK_VARIANTS
@@ -53,6 +60,9 @@ MODELS: Mapping[str, Model] = {
     ),
     "internvl": Model(
         tiny_internvl.internvl, tiny_internvl.write, tiny_internvl.VOCAB, tiny_internvl.IMAGE
+    ),
+    "llava": Model(
+        tiny_llava.llava_onevision, tiny_llava.write, tiny_llava.VOCAB, tiny_llava.IMAGE
     ),
     "mistral3": Model(
         tiny_pixtral.mistral3, tiny_pixtral.write, tiny_pixtral.VOCAB, tiny_pixtral.IMAGE
@@ -132,7 +142,7 @@ TOGETHER = (
         *((name, x) for name in ("smolvlm", "qwen3_vl") for x in CHOSEN),
         *(("gemma3", x) for x in TOGETHER),
         *(("qwen3_5_vl", x) for x in (VARIANTS[6], *CHOSEN[9:12], *CHOSEN[16:])),
-        *((name, x) for name in ("internvl", "qwen2_5_vl") for x in FEW),
+        *((name, x) for name in ("internvl", "llava", "qwen2_5_vl") for x in FEW),
         *(("mistral3", x) for x in (VARIANTS[6], *FEW, DISK_VARIANTS[1])),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
@@ -209,7 +219,7 @@ def test_images_change_answers(cases: Mapping[str, Case], name: str) -> None:
 
 def repainted(media: Media, seed: int) -> Media:
     pixels = random.Random(seed).randbytes(len(media.pixels))
-    return media_at(media.start, media.n_tokens, pixels, media.columns, media.breaks)
+    return media_at(media.start, media.n_tokens, pixels, media.columns, media.breaks, media.canvas)
 
 
 def test_what_is_before_an_image_is_shared(case: Case) -> None:

@@ -17,6 +17,7 @@ from tests import (
     quantized_kinds,
     tiny,
     tiny_gemma,
+    tiny_gemma3n,
     tiny_latent,
     tiny_layer_norms,
     tiny_llama4,
@@ -68,6 +69,10 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
         "auto",
     ),
     "gemma3 bfloat16": (lambda p: tiny.write_hf(tiny.gemma3(sliding_window=24), p), "bfloat16"),
+    "gemma3n bfloat16": (
+        lambda p: tiny.write_hf(tiny_gemma3n.gemma3n(sliding_window=24), p),
+        "bfloat16",
+    ),
     "gemma4 bfloat16": (
         lambda p: tiny.write_hf(tiny_gemma.gemma4_moe(sliding_window=24, global_head_dim=512), p),
         "bfloat16",

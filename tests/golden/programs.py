@@ -14,6 +14,7 @@ from tests import (
     tiny,
     tiny_gemma_vision,
     tiny_internvl,
+    tiny_llava,
     tiny_pixtral,
     tiny_qwen_vl,
     tiny_vision,
@@ -84,6 +85,11 @@ def internvl_raw(folder: Path) -> str:
     return _seeing_raw(tiny_internvl.write(tiny_internvl.internvl(), folder))
 
 
+def llava_onevision_raw(folder: Path) -> str:
+    """A tower without its last norm, and a row of no tile."""
+    return _seeing_raw(tiny_llava.write(tiny_llava.llava_onevision(), folder))
+
+
 def mistral3_raw(folder: Path) -> str:
     """Neighbours that a matrix of their own merges."""
     return _seeing_raw(tiny_pixtral.write(tiny_pixtral.mistral3(), folder))
@@ -122,7 +128,7 @@ TEXTS: Mapping[str, Callable[[Path], str]] = {
         *(llama_raw, llama_cpu, mixtral_raw, mixtral_cpu),
         *(qwen2_raw, qwen2_cpu, qwen3_raw, gemma3_raw, gemma3_cpu, smolvlm_raw),
         *(gemma3_vision_raw, internvl_raw, qwen2_vl_raw, qwen2_5_vl_raw, qwen3_vl_raw),
-        *(qwen3_vl_moe_raw, mistral3_raw),
+        *(qwen3_vl_moe_raw, mistral3_raw, llava_onevision_raw),
     )
 } | {f"{make.__name__}_raw.txt": partial(_kin_raw, make) for make in (*KIN, *ENCODERS.values())}
 

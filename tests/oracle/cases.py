@@ -8,6 +8,7 @@ from tests import (
     tiny,
     tiny_encoders,
     tiny_gemma,
+    tiny_gemma3n,
     tiny_gemma_vision,
     tiny_hybrid,
     tiny_internvl,
@@ -16,6 +17,7 @@ from tests import (
     tiny_latent,
     tiny_layer_norms,
     tiny_llama4,
+    tiny_llava,
     tiny_moe,
     tiny_pixtral,
     tiny_qwen_vl,
@@ -43,6 +45,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_scan.mamba2, tiny_scan.granite_hybrid, tiny_scan.qwen3_next, tiny_scan.qwen3_5),
     *(tiny_hybrid.falcon_h1, tiny_hybrid.nemotron_h, tiny_hybrid.nemotron_h_moe),
     *(tiny_scan.qwen3_5_moe, tiny_gemma.gemma4, tiny_gemma.gemma4_moe),
+    tiny_gemma3n.gemma3n,
     *(tiny_kimi.kimi_linear, tiny_llama4.llama4, tiny_llama4.llama4_long),
 )
 GGUF_MODELS = (
@@ -58,6 +61,7 @@ GGUF_MODELS = (
     *("tiny_gpt_neox", "tiny_falcon", "tiny_falcon_two_norms", "tiny_gpt2"),
     *("tiny_lfm2", "tiny_lfm2_moe"),
     *("tiny_mamba2", "tiny_granite_hybrid", "tiny_qwen3_next", "tiny_qwen3_5", "tiny_qwen3_5_moe"),
+    "tiny_gemma3n",
     *("tiny_gemma4", "tiny_gemma4_moe", "tiny_kimi_linear", "tiny_llama4_long"),
     *("tiny_falcon_h1", "tiny_nemotron_h", "tiny_nemotron_h_moe"),
 )
@@ -109,6 +113,7 @@ GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_gemma3_vision": tiny_gemma_vision.gemma3_vision,
     "tiny_internvl": tiny_internvl.internvl,
     "tiny_internvl_qwen3": tiny_internvl.internvl_qwen3,
+    "tiny_llava_onevision": tiny_llava.llava_onevision,
     "tiny_pixtral": tiny_pixtral.pixtral,
     "tiny_mistral3": tiny_pixtral.mistral3,
     "tiny_mistral3_ministral3": tiny_pixtral.mistral3_ministral3,
@@ -210,6 +215,7 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
         num_global_key_value_heads=None,
     ),
     "gemma4_saved": tiny_gemma.gemma4_saved,
+    "gemma3n_few": tiny_gemma3n.gemma3n_few,
     "gemma3_plain": lambda: tiny.gemma3(attn_logit_softcapping=None, final_logit_softcapping=None),
     "gemma3_nested_rope": lambda: tiny.gemma3(
         rope_scaling=None,

@@ -26,14 +26,17 @@ KINDS = {
     "CamembertModel": "camembert",
     "Idefics3ForConditionalGeneration": "idefics3",
     "Llama4ForConditionalGeneration": "llama4",
+    "Gemma3nForConditionalGeneration": "gemma3n",
     "ExaoneMoEForCausalLM": "exaone_moe",
 }
 TEXTS = {
     "smolvlm": "llama",
     "llama4": "llama4_text",
+    "gemma3n": "gemma3n_text",
     "gemma3_vision": "gemma3_text",
     "internvl_qwen2": "qwen2",
     "internvl_qwen3": "qwen3",
+    "llava_onevision": "qwen2",
     "pixtral": "mistral",
     "mistral3": "mistral",
     "mistral3_ministral3": "ministral3",

@@ -29,14 +29,14 @@ BOUND = 1e-4
 _EXACT = (
     "expert_bias",
     "mlp.gate.weight",
-    "router.weight",
+    ".router.weight",
     "router.layer.weight",
     "expert_gate.weight",
     "bias",
 )
 _EXACT += ("block_sparse_moe.gate.weight", "conv.conv.weight", "feed_forward.gate.weight")
 _EXACT += ("mixer.gate.weight", "mlp.gate.wg.weight")
-_EXACT += ("router.proj.weight", "conv1d.weight", "A_log")
+_EXACT += ("router.proj.weight", "conv1d.weight", "A_log", "_coefs.weight")
 """Ends of names of what no format rounds: routers, gates, convolutions, biases."""
 _TURNED = tuple(
     f"{part}.experts.{x}_proj" for part in ("mlp", "feed_forward") for x in ("gate_up", "down")

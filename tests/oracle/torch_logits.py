@@ -47,7 +47,7 @@ def _rows(
     model = kind.from_pretrained(
         folder, config=_granite(config), dtype=torch.float32, attn_implementation="eager"
     ).eval()
-    is_gemma3 = model.config.model_type.startswith("gemma3")
+    is_gemma3 = model.config.model_type in ("gemma3", "gemma3_text")
     cap = model.config.get_text_config().attn_logit_softcapping if is_gemma3 else None
     extra = {} if cap is None else {"softcap": cap}
     with torch.no_grad():

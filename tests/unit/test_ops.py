@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 from kvasir.ir.numerics import Q8
 from kvasir.ir.ops import OPS, Call, Sizes
 from kvasir.ir.program import FloatArray, Value
+from tests import op_expected as known
 from tests.op_cases import (
     LATENT_LAYER,
     OP_CASES,
@@ -25,7 +26,6 @@ from tests.op_cases import (
     dequantized,
     environment,
 )
-from tests.op_expected import act_all, angles_of, logits_at
 
 Expect = Callable[[OpCase], FloatArray]
 BY_NAME = {case.name: case for case in OP_CASES}
@@ -75,10 +75,10 @@ def expect_linear(case: OpCase) -> FloatArray:
     if op.flag("bias"):
         parts = [part + w_of(case, n + i) for i, part in enumerate(parts)]
     if op.word("epilogue") == "gated":
-        return act_all(parts[0], op.word("act")) * parts[1]
+        return known.act_all(parts[0], op.word("act")) * parts[1]
     whole = np.hstack(parts)
     if op.word("epilogue") == "act":
-        return act_all(whole, op.word("act"))
+        return known.act_all(whole, op.word("act"))
     return whole + x_of(case, 1) if op.word("epilogue") == "add" else whole
 
 
@@ -104,7 +104,7 @@ def expect_rope(case: OpCase) -> FloatArray:
 def expect_angles(case: OpCase) -> FloatArray:
     table, sections = environment().constants["rope16"], case.op.attrs["sections"]
     assert isinstance(sections, tuple)
-    return angles_of(table, x_of(case), sections, case.op.flag("woven"))
+    return known.angles_of(table, x_of(case), sections, case.op.flag("woven"))
 
 
 def expect_rope_write(case: OpCase) -> FloatArray:
@@ -170,7 +170,7 @@ def expect_expert_linear(case: OpCase) -> FloatArray:
         if case.op.flag("bias"):
             parts = [parts[0] + w_of(case, 1)[expert]]
         gated = case.op.word("epilogue") == "gated"
-        found.append(act_all(parts[0], case.op.word("act")) * parts[1] if gated else parts[0])
+        found.append(known.act_all(parts[0], case.op.word("act")) * parts[1] if gated else parts[0])
     return np.array(found)
 
 
@@ -199,7 +199,7 @@ def expect_experts(case: OpCase) -> FloatArray:
         for rank, (expert, share) in enumerate(zip(chosen, shares, strict=True)):
             x = x_of(case)[t if case.inputs[2:] else 2 * t + rank]
             first, *up, down = (weight[expert] for _, weight in case.weights)
-            h = act_all(first @ x, act)
+            h = known.act_all(first @ x, act)
             out[t] += share * (down @ (h * (up[0] @ x) if up else h))
     return out
 
@@ -241,7 +241,7 @@ def expect_short_conv(case: OpCase) -> FloatArray:
             out[t, channel] = c[t] * (w_of(case)[:, channel] @ products[t : t + 3])
     if gated:
         return out
-    return act_all(out + (w_of(case, 1) if case.weights[1:] else 0), "silu")
+    return known.act_all(out + (w_of(case, 1) if case.weights[1:] else 0), "silu")
 
 
 def expect_linear_scan(case: OpCase) -> FloatArray:
@@ -275,23 +275,25 @@ EXPECT: Mapping[str, Expect] = {
     "layer_norm": expect_layer_norm,
     "head_norm": expect_head_norm,
     "cast": x_of,
-    "gated_act": lambda case: act_all(x_of(case), case.op.word("act")) * x_of(case, 1),
-    "act": lambda case: act_all(x_of(case), case.op.word("act")),
+    "gated_act": lambda case: known.act_all(x_of(case), case.op.word("act")) * x_of(case, 1),
+    "act": lambda case: known.act_all(x_of(case), case.op.word("act")),
     "add": lambda case: x_of(case) + x_of(case, 1),
     "scale": expect_softcap,
-    "merge_embeds": lambda case: np.array(
-        [x_of(case, i)[t] for t, i in enumerate((0, 1, 0, 0, 1))]
-    ),
-    "add_embeds": lambda case: np.array(
-        [x_of(case)[t] + i * x_of(case, 1)[t] for t, i in enumerate((0, 1, 0, 0, 1))]
-    ),
+    "merge_embeds": lambda case: known.given_rows(x_of(case), x_of(case, 1), 0),
+    "add_embeds": lambda case: known.given_rows(x_of(case), x_of(case, 1), 1),
     "angles": expect_angles,
     "between": lambda case: np.array(
         [share @ w_of(case)[at] for at, share in zip(x_of(case), x_of(case, 1), strict=True)]
     ),
     "rename_tokens": lambda case: np.array([OWN_IDS[int(i)] for i in x_of(case)]),
-    "place_logits": lambda case: logits_at(x_of(case), TARGET_IDS, 7),
+    "place_logits": lambda case: known.logits_at(x_of(case), TARGET_IDS, 7),
     "join_columns": lambda case: np.hstack([x_of(case, i) for i in range(len(case.inputs))]),
+    "take_columns": lambda case: x_of(case)[:, 7:16],
+    "mix_streams": lambda case: known.mixed(x_of(case), x_of(case, 1)),
+    "correct_streams": lambda case: known.corrected(*(x_of(case, i) for i in range(3))),
+    "add_to_streams": lambda case: x_of(case) + np.hstack([i * x_of(case, 1) for i in (0, 1, 1)]),
+    "match_rows": lambda case: known.matched(x_of(case), x_of(case, 1), case.op.number("eps")),
+    "sparse_gate": lambda case: known.sparse(x_of(case), x_of(case, 1), case.op.word("act")),
     "gate_rows": lambda case: x_of(case) / (1 + np.exp(-x_of(case, 1))),
     "pool": lambda case: np.array([x_of(case)[: i + 1].mean(axis=0) for i in range(R)]),
     "short_conv": expect_short_conv,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, RowOutput, SlotOpen, StepPlan, StepResult, TableChange
 from kvasir.core.request import NO_DRAWS, EngineRequest
-from kvasir.core.tiles import Media, media_at
+from kvasir.core.tiles import Canvas, Media, media_at
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.exec.media import Floats, MediaRows
 from kvasir.exec.reference import ReferenceExecutor
@@ -22,7 +22,8 @@ from kvasir.models.tower_programs import build_tower
 from kvasir.sched.scheduler import Scheduler
 from kvasir.timing.cost import CostModel
 from kvasir.timing.towers import SLOW_FLOPS, TowerPrior
-from kvasir.weights.source import ModelSource
+from kvasir.weights.source import ModelSource, open_model
+from tests import tiny_llava
 from tests.seeing import Seeing
 from tests.sizes import config_of
 from tests.tiny_qwen_vl import qwen3_vl, write
@@ -100,6 +101,15 @@ def test_what_the_largest_image_may_take(
     seconds = prior.seconds([media_at(0, 4096, b"", 64)])
     assert seconds * SLOW_FLOPS / 1e12 == pytest.approx(teraflop, rel=0.05)
     assert prior.seconds([media_at(0, 1024, b"", 32)]) < seconds / 4
+
+
+def test_a_canvas_takes_as_long_as_its_tiles(tmp_path: Path) -> None:
+    source = open_model(tiny_llava.write(tiny_llava.llava_onevision(), tmp_path))
+    tile = read_tower(source, 64).tile
+    prior = TowerPrior.of(build_tower(read_tower(source, 64)))
+    one = media_at(0, tile.n_tokens, bytes(tile.n_bytes))
+    six = media_at(0, 30, bytes(6 * tile.n_bytes), 10, canvas=Canvas(3, 2))
+    assert prior.seconds([six]) == pytest.approx(6 * prior.seconds([one]))
 
 
 @pytest.mark.parametrize("name", ["cpu", "reference"])

@@ -33,7 +33,7 @@ from kvasir.vision.slicing import shape_grid
 from kvasir.weights.bind import bind
 from kvasir.weights.source import ModelSource, open_model
 from kvasir.weights.transforms import from_floats, padded_columns, padded_heads
-from tests import tiny_gemma_vision, tiny_internvl, tiny_vision
+from tests import tiny_gemma_vision, tiny_internvl, tiny_llava, tiny_vision
 from tests.tiny import TinyModel
 
 
@@ -47,6 +47,7 @@ KINDS: Mapping[str, Kind] = {
     "smolvlm": Kind(tiny_vision.smolvlm, tiny_vision.write),
     "gemma3_vision": Kind(tiny_gemma_vision.gemma3_vision, tiny_gemma_vision.write),
     "internvl_qwen2": Kind(tiny_internvl.internvl_large, tiny_internvl.write),
+    "llava_onevision": Kind(tiny_llava.llava_onevision, tiny_llava.write),
 }
 
 
@@ -92,11 +93,12 @@ def altered(spec: TowerSpec) -> Iterator[tuple[str, TowerSpec]]:
         "encoders": ("other.",),
         "connectors": ("other.",),
         "image": spec.image._replace(hf="other", default=3),
+        **({"newlines": ("other",), "unused": ("head.",)} if spec.newlines else {}),
         "layers": "other",
     }
     for name, entry in other.items():
         yield name, replace(spec, **{name: entry})
-    for cuts in {"grid", "whole", "shape"} - {spec.cuts}:
+    for cuts in {"grid", "whole", "shape", "paved"} - {spec.cuts}:
         yield f"cuts {cuts}", replace(spec, cuts=cuts)
 
 
@@ -293,6 +295,27 @@ def test_tiles_by_shape_stand_between_two_tokens(tmp_path: Path) -> None:
     assert found.ids[at : at + 3 * n + 2] == (begin, *(image,) * 3 * n, end)
     assert [x.start - 5 for x in found.media] == [at + 1 + i * n for i in range(3)]
     assert [x.pixels for x in found.media] == [b"a", b"b", b"c"]
+
+
+PLAIN = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_images_in_a_template_that_knows_none(tmp_path: Path) -> None:
+    """As GGUF files of InternVL have it: the prompt is that of the folder's own template."""
+    folder = tiny_internvl.write(tiny_internvl.internvl(), tmp_path)
+    said = [{"type": "image"}, {"type": "text", "text": "a <IMG_CONTEXT>"}, {"type": "image"}]
+    messages = [{"role": "system", "content": "b"}, {"role": "user", "content": said}]
+    expected = load_text(open_model(folder)).template.encode(messages)
+    assert expected.count(tiny_internvl.IMAGE) == 2
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": PLAIN}))
+    template = load_text(open_model(folder)).template
+    assert template.encode(messages) == expected
+    rest = template.encode([*messages, {"role": "assistant", "content": "c"}], continues=True)
+    assert rest[: len(expected)] == expected
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from kvasir.exec.cpu.codes import (
     SCAN_RULE_CODES,
     SCORE_CODES,
 )
-from kvasir.exec.cpu.op_numbers import epilogue, floats, integers
+from kvasir.exec.cpu.op_numbers import OF_STREAMS, epilogue, floats, integers
 from kvasir.exec.cpu.records import Buffer, Record
 from kvasir.ir.bundle import Bundle, as_bundle
 from kvasir.ir.memory import MemoryPlan, aligned, plan_memory
@@ -185,6 +185,8 @@ class _Lowering:
         }
         if op.kind in makers:
             return makers[op.kind](op, base)
+        if op.kind in OF_STREAMS:
+            return [replace(base, numbers=OF_STREAMS[op.kind](op))]
         if op.kind in _PLAIN:
             return [base]
         raise ValueError(f"op {op.kind} has no native record")

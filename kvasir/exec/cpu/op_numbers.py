@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 from kvasir.exec.cpu.codes import ACT_CODES, EPILOGUE_CODES
 from kvasir.ir.program import Op
 
@@ -20,3 +23,25 @@ def epilogue(op: Op) -> dict[str, int | float]:
         "epilogue": EPILOGUE_CODES[op.word("epilogue")],
         "act": ACT_CODES[op.word("act")],
     }
+
+
+def _sparse(op: Op) -> dict[str, int | float]:
+    return {"scale": op.number("deviations"), "act": ACT_CODES[op.word("act")]}
+
+
+def _of_stream(op: Op, name: str) -> dict[str, int | float]:
+    """The first column of the stream with that number."""
+    return {"column": op.integer(name) * op.integer("width")}
+
+
+OF_STREAMS: Mapping[str, Callable[[Op], dict[str, int | float]]] = MappingProxyType(
+    {
+        "sparse_gate": _sparse,
+        "take_columns": lambda op: integers(op, "column"),
+        "mix_streams": lambda op: {"column": op.integer("width")},
+        "correct_streams": lambda op: _of_stream(op, "active"),
+        "add_to_streams": lambda op: _of_stream(op, "first"),
+        "match_rows": lambda op: floats(op, "eps"),
+    }
+)
+"""Numbers of the records of ``ir.ops.streams``."""

@@ -12,7 +12,7 @@ from kvasir.ir.numerics import MAX_ACT_BLOCK, act_block
 from kvasir.ir.ops.linear import ACTIVATES
 from kvasir.ir.ops.rows import NORMS
 from kvasir.ir.program import Op, Program, Weight, freeze
-from kvasir.ir.rewrite import graph, with_ops
+from kvasir.ir.rewrite import Graph, graph, with_ops
 
 MATRIX_OPS = ("linear", "lm_head", "expert_linear", "head_linear")
 
@@ -89,7 +89,17 @@ def _router_weights(program: Program) -> set[str]:
     logits = [x for op in program.ops if op.kind in readers for x in op.ins[readers[op.kind]]]
     makers = [program.ops[links.makers[value]] for value in logits]
     linears = [program.ops[links.makers[x.ins[0]]] if x.kind == "scale" else x for x in makers]
+    linears += _of_streams(program, links)
     return {name for linear in linears for name in linear.weights}
+
+
+def _of_streams(program: Program, links: Graph) -> list[Op]:
+    """Linears of the shares of streams, and those of what these read."""
+    at = {"mix_streams": 1, "correct_streams": 2}
+    shares = [op.ins[at[op.kind]] for op in program.ops if op.kind in at]
+    outer = [program.ops[links.makers[value]] for value in shares]
+    bounded = [program.ops[links.makers[linear.ins[0]]] for linear in outer]
+    return outer + [program.ops[links.makers[x.ins[0]]] for x in bounded]
 
 
 Wanted = dict[tuple[int, str], tuple[str, int]]

@@ -17,6 +17,7 @@ from kvasir.exec.cpu.lower import Lowered, lower
 from kvasir.exec.cpu.native import Machine, Memory
 from kvasir.exec.inputs import StepArrays
 from kvasir.ir.bundle import GIVEN_INPUTS, PATCHES, TARGET, Tower
+from kvasir.ir.canvas import paved
 from kvasir.ir.program import FloatArray, Program
 from kvasir.ir.tiles import encoder_inputs, joined, placed, stage_rows
 
@@ -27,12 +28,13 @@ Arrays = dict[str, NDArray[np.generic]]
 class LoweredTower:
     tower: Tower
     programs: tuple[Lowered, ...]
-    """Encoders, then the connector."""
+    """In the order of ``Tower.programs``."""
 
     @classmethod
     def of(cls, tower: Tower) -> LoweredTower:
         tile, n = tower.tile, len(tower.encoders)
-        both = zip(tower.programs, (*[tile.n_encoded] * n, tile.n_tokens), strict=True)
+        rows = *[tile.n_encoded] * n, tile.n_tokens, *([1] if tower.newline else [])
+        both = zip(tower.programs, rows, strict=True)
         programs = (lower(x, max_tokens=n, logits_tile=1)[TARGET] for x, n in both)
         return cls(tower, tuple(programs))
 
@@ -44,15 +46,23 @@ class NativeTower:
         self._tower = tower = lowered.tower
         n = len(tower.encoders)
         sizes = [_sizes(tower, bool(tower.window) and not i % 2) for i in range(n)]
-        sizes.append(EngineSizes(1, LANES, 1, tower.tile.n_tokens, 1, LANES))
+        n_alone = tower.tile.n_tokens, *([1] if tower.newline else [])
+        sizes += [EngineSizes(1, LANES, 1, x, 1, LANES) for x in n_alone]
         room = _TowerRoom.of(lowered, sizes)
-        *self._encoders, self._connector = (
+        made = [
             _Rows(program, each, machine, room.memory(program, size))
             for program, each, size in zip(tower.programs, lowered.programs, sizes, strict=True)
-        )
+        ]
+        self._encoders, self._connector, self._last = made[:n], made[n], made[-1]
 
     def rows(self, media: Media) -> FloatArray:
         """f32 [n_rows, columns of an embedding], and behind them those of ``deep_media``."""
+        if media.canvas is None:
+            return self._of_tile(media)
+        (newline,) = self._last.run({"types": np.zeros(1, np.int32)}, np.ones(1, np.int32))
+        return paved(media, media.canvas, self._tower.tile, self._of_tile, newline)
+
+    def _of_tile(self, media: Media) -> FloatArray:
         tower = self._tower
         given = encoder_inputs(tower, media)
         found: list[FloatArray] = [given[PATCHES]]

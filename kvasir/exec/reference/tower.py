@@ -12,6 +12,7 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.tiles import Media
 from kvasir.exec.reference.interpreter import interpret
 from kvasir.ir.bundle import PATCHES, Tower
+from kvasir.ir.canvas import paved
 from kvasir.ir.ops import KvView, Rows
 from kvasir.ir.program import FloatArray, Program
 from kvasir.ir.tiles import encoder_inputs, joined, placed, stage_rows
@@ -51,6 +52,15 @@ class ReferenceTower:
 
     def rows(self, media: Media) -> FloatArray:
         """f32 [n_rows, columns of an embedding], and behind them those of ``deep_media``."""
+        if media.canvas is None:
+            return self._of_tile(media)
+        newline = self.tower.newline
+        if newline is None:
+            raise KvasirError("a tower without a row for the ends of lines")
+        (row,) = self._run(newline, {"types": np.zeros(1, np.int32)}, np.ones(1, np.int32))
+        return paved(media, media.canvas, self.tower.tile, self._of_tile, row)
+
+    def _of_tile(self, media: Media) -> FloatArray:
         tower, given = self.tower, encoder_inputs(self.tower, media)
         found: list[FloatArray] = [given[PATCHES]]
         for program, lengths in zip(tower.encoders, stage_rows(tower, media), strict=True):

@@ -15,6 +15,7 @@ from kvasir.ir.ops import (
     rows,
     scan,
     state,
+    streams,
     vocabularies,
 )
 from kvasir.ir.ops.base import OpDef
@@ -23,7 +24,7 @@ from kvasir.ir.ops.types import Call, Cost, Env, KvView, Rows, Sizes
 
 _MODULES = (
     *(linear, rows, attention, places, latent),
-    *(moe, products, state, scan, vocabularies),
+    *(moe, products, state, scan, streams, vocabularies),
 )
 OPS: Mapping[str, OpDef] = MappingProxyType(
     {op.kind: op for module in _MODULES for op in module.DEFS}
