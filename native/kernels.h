@@ -62,8 +62,9 @@ struct LinearShape {
   int32_t panel_rows = kManyRows;  // rows from which weights are unpacked once, to a panel
 };
 // Kinds of kernels for one layout. usual: the best of the level where nothing was measured; narrow: of
-// vectors of 256 bits, where the usual ones have more.
-KVASIR_ENUM(Form, usual, narrow);
+// vectors of 256 bits, where the usual ones have more; held: a group's weights stay in registers while all
+// rows pass.
+KVASIR_ENUM(Form, usual, narrow, held);
 
 // out[m, n] = epilogue(sum_k x[m, k] * W[n, k] + bias[n]) for m in [m0, m1), n-tiles [tile0, tile1).
 //  add  : + residual[m, n].

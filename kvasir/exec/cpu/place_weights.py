@@ -69,8 +69,8 @@ def matrix_weights(op: Op) -> tuple[str, ...]:
 
 def layout_for(name: str, format: str, dtype: str) -> str:
     """The layout of a matrix stored as ``format``."""
-    if dtype == "float32":
-        return "f32"
+    if dtype == "float32":  # halves are floats that take half the memory
+        return "f16" if format == "F16" else "f32"
     if dtype == "bfloat16":
         return "bf16"
     if dtype != "auto":

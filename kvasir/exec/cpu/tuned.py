@@ -17,7 +17,6 @@ from tempfile import mkstemp
 
 import msgspec
 
-import kvasir
 from kvasir import _native
 
 _log = logging.getLogger("kvasir.tuning")
@@ -57,7 +56,7 @@ class TunedFile(msgspec.Struct, frozen=True):
             *machine(),
             str(threads),
             level,
-            kvasir.__version__,
+            _build(),
             repr(_native.variants()),
         )
         key = hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
@@ -128,6 +127,12 @@ def machine() -> tuple[str, str]:
             if name.strip() in found:
                 found[name.strip()] = value.strip()
     return found["model name"] or platform.processor(), found["microcode"]
+
+
+def _build() -> str:
+    """Of the native core: kernels of another build are measured again."""
+    stat = Path(_native.__file__).stat()
+    return f"{stat.st_size} {stat.st_mtime_ns}"
 
 
 def _written(path: Path) -> int:
