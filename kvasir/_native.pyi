@@ -19,6 +19,16 @@ def levels(emulated: bool = False) -> list[str]:
 def all_levels() -> list[tuple[str, bool, bool]]:
     """(name, runs here, tested on a CPU that has it) of every level but the emulated."""
 
+ROW_CLASS_ENDS: tuple[int, ...]
+"""The largest number of rows of each class but the last."""
+
+def variants() -> list[tuple[str, str]]:
+    """(name, all that it is) of every variant of the linear kernels, by number. The first is what
+    is used where nothing was measured."""
+
+def variants_for(level: str, layout: int, row_class: int) -> list[int]:
+    """Those that a level has for a layout and a class of rows, the first of all first."""
+
 class Pool:
     def __init__(self, n_threads: int, cpus: Sequence[Sequence[int]] = ()) -> None: ...
     @property
@@ -113,6 +123,9 @@ class Program:
         arena: NDArray[np.uint8],
         arrays: Mapping[str, NDArray[np.generic]],
     ) -> None: ...
+    def choose(self, weight: int, row_class: int, variant: int) -> None:
+        """Which variant the linears of a weight are from the next step on, for a class of rows;
+        bits stay. Raises ValueError for one that ``variants_for`` does not have."""
     def draft_with(
         self,
         drafts: Sequence[Program],
@@ -222,7 +235,8 @@ class Kernels:
     cannot run here, sizes that do not fit and ranges that leave the rows.
     """
 
-    def __init__(self, level: str) -> None: ...
+    def __init__(self, level: str, variant: int = 0) -> None:
+        """``variant``: of its linears, where they have it for their rows; else the first."""
     @property
     def level(self) -> str: ...
     def linear(

@@ -50,6 +50,22 @@ constexpr int64_t first_column(Epilogue epilogue, int64_t tile) {
   return (epilogue == Epilogue::gated ? tile / 2 : tile) * kTileCols;
 }
 
+constexpr int32_t kPrefetch = 4096;    // bytes ahead
+constexpr int32_t kManyRows = 16;      // for which weights are unpacked once, to a panel
+constexpr int32_t kNoPanel = 1 << 30;  // rows that no linear has
+
+// How a linear goes through rows and weights; never a bit of what it computes. 0: as the layout does.
+struct LinearShape {
+  int32_t block = 0;               // rows of a block: 4 or 8
+  int32_t tiles = 0;               // read side by side: 1 or 2
+  int32_t ahead = kPrefetch;       // bytes of a tile that are asked for before they are read; 0: none
+  int32_t panel_rows = kManyRows;  // rows from which weights are unpacked once, to a panel
+};
+// Kinds of kernels for one layout. usual: the best of the level where nothing was measured; narrow: of
+// vectors of 256 bits, where the usual ones have more; held: a group's weights stay in registers while all
+// rows pass.
+KVASIR_ENUM(Form, usual, narrow, held);
+
 // out[m, n] = epilogue(sum_k x[m, k] * W[n, k] + bias[n]) for m in [m0, m1), n-tiles [tile0, tile1).
 //  add  : + residual[m, n].
 //  gated: tiles come in pairs (gate, up): out column of pair p is act(gate) * up; tile0, tile1 are even.
@@ -68,6 +84,7 @@ struct LinearArgs {
   const float* residual;     // as out
   const float* bias;         // [N] or null
   const int32_t* row_index;  // null, or input row of each output row (experts)
+  LinearShape shape{};
 };
 
 // y = norm(x) * weight, written as f32, bf16 or q8 rows. norm: x * (1 / sqrt(mean(x^2) + eps)); layer_norm:
@@ -299,7 +316,7 @@ struct CombineArgs {
 
 struct Kernels {
   const char* level;
-  void (*linear[kLayouts])(const LinearArgs&);
+  void (*linear[kForms][kLayouts])(const LinearArgs&);  // null: no such form
   void (*norm)(const NormArgs&);
   void (*layer_norm)(const NormArgs&);
   void (*cast)(const CastArgs&);

@@ -32,7 +32,7 @@ constexpr int kLayoutVersion = 2;
 //  q8s: as q8, with 2 x 16 f32 scales (for the 16 lower and upper k): any format without mins
 //  q8m: as q8s, then as many mins
 //  bf16: per pair of k: 16 columns x 2 (k, k+1) bf16; K padded to even with zeros; summed odd k first
-//  f32: per k: 16 columns f32
+//  f32: per k: 16 columns f32; f16: the same in 16 bits
 // Compact layouts, read a group at a time to 8 bits (generic/compact.inl); after a head of 16 fp16 d, 8
 // groups of 32 k. Planes of n bits: bits n*i of byte 4*c+b of chunk j belong to k = 4*(8/n*j + i) + b.
 //  q2k: also 16 fp16 e; two bits, 2 x 16 bytes s + 16 m; value = d * s * code + e * m                [Q2_K]
@@ -61,22 +61,23 @@ constexpr int kLayoutVersion = 2;
 //  nf4, fp4: per 64 k 16 f32 scales, then 8 chunks of 64 B: byte 4*c+b of chunk j is of column c, low nibble
 //       k = 8j + 2b, high k = 8j + 2b + 1; value = scale * kNf4Values (kFp4bValues)                [NF4, FP4]
 // clang-format on
-KVASIR_ENUM(Layout, f32, bf16, q8, q4z, q4m, q4k, q5k, q6k, q5z, q5m, iq4, q8s, q8m, q2k, q3k, iq4xs, mxfp4,
-            iq2xxs, iq2xs, iq2s, iq3xxs, iq3s, iq1s, iq1m, tq1, tq2, qg2_32, qg2_64, qg2_128, qg3_32, qg3_64,
-            qg3_128, qg4_32, qg4_64, qg4_128, qg8_32, qg8_64, qg8_128, q4c, q8c, nvfp4, nvfp4d, f8c, f8_32,
-            f8_128, nf4, fp4);
+KVASIR_ENUM(Layout, f32, bf16, f16, q8, q4z, q4m, q4k, q5k, q6k, q5z, q5m, iq4, q8s, q8m, q2k, q3k, iq4xs,
+            mxfp4, iq2xxs, iq2xs, iq2s, iq3xxs, iq3s, iq1s, iq1m, tq1, tq2, qg2_32, qg2_64, qg2_128, qg3_32,
+            qg3_64, qg3_128, qg4_32, qg4_64, qg4_128, qg8_32, qg8_64, qg8_128, q4c, q8c, nvfp4, nvfp4d, f8c,
+            f8_32, f8_128, nf4, fp4);
 struct LayoutSize {
   int elements, bytes;  // of a row's run, and of the 16 columns that hold it
   int front = 0;        // bytes of a tile before its first run
 };
 constexpr LayoutSize kLayoutSizes[kLayouts] = {
-    {1, 64},       {2, 64},     {32, 544},   {32, 288},     {32, 320},     {256, 2368},   {256, 2880},
-    {256, 3360},   {32, 352},   {32, 384},   {32, 288},     {32, 640},     {32, 768},     {256, 1344},
-    {256, 1824},   {256, 2208}, {32, 272},   {256, 1120},   {256, 1248},   {256, 1312},   {256, 1632},
-    {256, 1760},   {256, 800},  {256, 928},  {256, 864},    {256, 1056},   {32, 176},     {64, 304},
-    {128, 560},    {32, 240},   {64, 432},   {128, 816},    {32, 304},     {64, 560},     {128, 1072},
-    {32, 560},     {64, 1072},  {128, 2096}, {32, 256, 80}, {32, 512, 64}, {32, 288, 64}, {32, 288, 64},
-    {32, 512, 64}, {32, 576},   {128, 2112}, {64, 576},     {64, 576}};
+    {1, 64},       {2, 64},       {1, 32},     {32, 544},   {32, 288},     {32, 320},     {256, 2368},
+    {256, 2880},   {256, 3360},   {32, 352},   {32, 384},   {32, 288},     {32, 640},     {32, 768},
+    {256, 1344},   {256, 1824},   {256, 2208}, {32, 272},   {256, 1120},   {256, 1248},   {256, 1312},
+    {256, 1632},   {256, 1760},   {256, 800},  {256, 928},  {256, 864},    {256, 1056},   {32, 176},
+    {64, 304},     {128, 560},    {32, 240},   {64, 432},   {128, 816},    {32, 304},     {64, 560},
+    {128, 1072},   {32, 560},     {64, 1072},  {128, 2096}, {32, 256, 80}, {32, 512, 64}, {32, 288, 64},
+    {32, 288, 64}, {32, 512, 64}, {32, 576},   {128, 2112}, {64, 576},     {64, 576}};
+constexpr bool is_float(Layout layout) { return layout <= Layout::f16; }
 constexpr bool is_scaled(Layout layout) { return layout >= Layout::f8c; }
 constexpr bool is_compact(Layout layout) { return layout >= Layout::q2k && !is_scaled(layout); }
 constexpr int64_t layout_bytes(Layout layout, int64_t K) {  // of a tile

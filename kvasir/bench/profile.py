@@ -3,18 +3,22 @@ and where more requests at a time stop paying."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-from kvasir.bench.ceilings import Ceilings, bandwidth_for, measure_ceilings
+from kvasir.bench.ceilings import Ceilings, bandwidth_for, mean_ceilings, measure_ceilings
 from kvasir.bench.fingerprint import Meter
+from kvasir.bench.op_times import StepTimes, TimedStep, step_times, timed_steps
+from kvasir.bench.ops import Profile
 from kvasir.bench.planned import opened
 from kvasir.bench.workload import Workload
 from kvasir.config.options import EngineOptions
 from kvasir.engine.build import build_engine
 from kvasir.exec.cpu.backend import CPU
+from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.ir.cost import program_cost, weights_read
 from kvasir.ir.ops import Sizes
 from kvasir.ir.program import Program
@@ -25,6 +29,7 @@ NEAR = 0.5
 """Share of a ceiling from which it is what bounds."""
 N_DECODE = 64
 N_PREFILL = 512
+N_ROWS = 16
 CONTEXT = 64
 OPERATING = 0.75
 """Share of the largest throughput at which to run a server: behind it waits grow faster."""
@@ -43,6 +48,8 @@ class PhaseProfile(msgspec.Struct, frozen=True):
     """Share of the read bandwidth; None: not measured."""
     compute: float | None
     """Share of the peak of its arithmetic."""
+    step: StepTimes | None = None
+    """Its ops; None on an executor that does not time them."""
 
     @property
     def bound(self) -> Bound:
@@ -69,34 +76,73 @@ class ModelProfile(msgspec.Struct, frozen=True):
     """Share of the machine that others took meanwhile."""
 
 
-def profile_model(options: EngineOptions, *, with_load: bool) -> ModelProfile:
-    """Raises ModelError, ConfigError, KvasirError."""
+class _ProfiledRun(NamedTuple):
+    """Steps of one kind, and how fast they were."""
+
+    name: str
+    sizes: Sizes
+    rate: float
+    """Tokens a second."""
+    steps: list[TimedStep]
+
+
+def profile_model(
+    options: EngineOptions, *, with_load: bool, n_rows: int = N_ROWS, context: int = CONTEXT
+) -> ModelProfile:
+    """``n_rows``: requests of the batch; ``context``: positions that a decoded token attends to.
+    Raises ModelError, ConfigError, KvasirError."""
     loaded = opened(options)
     built = build_engine(options, loaded=loaded)
-    n_seqs = built.config.sizes.max_num_seqs
+    sizes = built.config.sizes
     try:
+        before = measure_ceilings(built.config.executor.threads, repeat=1)
         workload = Workload(built)
-        n_batch = min(16, n_seqs)
-        n_prompt = min(N_PREFILL, built.config.sizes.max_model_len - 1)
+        n_prompt = min(N_PREFILL, sizes.max_model_len - 1, sizes.max_num_batched_tokens)
         with Meter() as meter:
-            rates = (
-                _decode(workload, 1),
-                _decode(workload, n_batch),
-                _prefill(workload, n_prompt),
+            runs = [
+                _decode_run("decode", workload, 1, context),
+                _decode_run("batch of {}", workload, min(n_rows, sizes.max_num_seqs), context),
+                _prefill_run(workload, n_prompt),
+            ]
+            load = tuple(_loads(workload, sizes.max_num_seqs)) if with_load else ()
+        n_threads = built.config.executor.threads
+        ceilings = mean_ceilings(before, measure_ceilings(n_threads, repeat=1))
+        program, _ = CPU.program(loaded, built.config)
+        kind = arithmetic_of(built.config.model.dtype, model_facts(loaded).weight_dtype)
+        timed = built.executor if isinstance(built.executor, CpuExecutor) else None
+        profile = None if timed is None else Profile(timed, program)
+        phases = tuple(
+            replace(
+                phase(run.name, run.rate, run.sizes, program, ceilings, kind),
+                step=profile and step_times(profile, run.steps, run.sizes, ceilings),
             )
-            load = tuple(_loads(workload, n_seqs)) if with_load else ()
+            for run in runs
+        )
     finally:
         built.engine.close()
-    ceilings = measure_ceilings(built.config.executor.threads, repeat=1)
-    program, _ = CPU.program(loaded, built.config)
-    kind = arithmetic_of(built.config.model.dtype, model_facts(loaded).weight_dtype)
-    steps = (
-        ("decode", rates[0], Sizes(1, 1, CONTEXT, CONTEXT)),
-        (f"batch of {n_batch}", rates[1], Sizes(n_batch, n_batch, *(2 * (n_batch * CONTEXT,)))),
-        (f"prefill of {n_prompt}", rates[2], Sizes(n_prompt, 1, n_prompt**2 // 2, n_prompt)),
-    )
-    phases = tuple(phase(*step, program, ceilings, kind) for step in steps)
     return ModelProfile(loaded.source.name, kind, ceilings, phases, load, meter.foreign)
+
+
+def _decode_run(name: str, workload: Workload, n: int, context: int) -> _ProfiledRun:
+    rates: list[float] = []
+    n_prompt = max(1, context - N_DECODE // 2)
+    steps = _timed(workload, lambda: rates.append(_decode(workload, n, n_prompt)))
+    sizes = Sizes(n, n, *(2 * (n * (n_prompt + N_DECODE // 2),)))
+    return _ProfiledRun(name.format(n), sizes, rates[0], steps)
+
+
+def _prefill_run(workload: Workload, n: int) -> _ProfiledRun:
+    rates: list[float] = []
+    steps = _timed(workload, lambda: rates.append(_prefill(workload, n)))
+    return _ProfiledRun(f"prefill of {n}", Sizes(n, 1, n**2 // 2, n), rates[0], steps)
+
+
+def _timed(workload: Workload, run: Callable[[], object]) -> list[TimedStep]:
+    executor = workload.built.executor
+    if isinstance(executor, CpuExecutor):
+        return timed_steps(executor, run)
+    run()
+    return []
 
 
 def arithmetic_of(dtype: str, weight_dtype: str) -> str:
@@ -122,10 +168,10 @@ def phase(
     )
 
 
-def _decode(workload: Workload, n: int) -> float:
+def _decode(workload: Workload, n: int, n_prompt: int = CONTEXT // 2) -> float:
     """Tokens a second of ``n`` requests at a time, after their first."""
-    workload.run(n, CONTEXT // 2, 2)
-    found = workload.run(n, CONTEXT // 2, N_DECODE, key=1)
+    workload.run(n, n_prompt, 2)
+    found = workload.run(n, n_prompt, N_DECODE, key=1)
     first, last = max(x.first for x in found), max(x.last for x in found)
     return n * (N_DECODE - 1) / (last - first)
 

@@ -100,6 +100,12 @@ def _evaluate() -> click.Command:
     return evaluate
 
 
+def _tune() -> click.Command:
+    from kvasir.cli.tune import tune
+
+    return tune
+
+
 def _quantize() -> click.Command:
     from kvasir.cli.quantize import quantize
 
@@ -130,6 +136,7 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "bench": (_bench, "Measure latency, throughput and the machine's ceilings."),
     "profile": (_profile, "What bounds a model here: memory, arithmetic, or neither."),
     "quantize": (_quantize, "Make a smaller model of a model."),
+    "tune": (_tune, "Measure which kernels are fastest here for a model."),
     "evaluate": (_evaluate, "Perplexity of a model, and its divergence from another."),
     "pull": (_library("pull"), "Fetch a model from the Hugging Face hub."),
     "list": (_library("list_command"), "Show the models of this machine."),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from kvasir.bench.op_times import StepTimes, chrome_trace
 from kvasir.bench.profile import HELPS, ModelProfile, knee, operating_point
 from kvasir.bench.report import QUIET
+from kvasir.core.errors import ConfigError
 
 BAR = 24
+LEAST_SHARE = 0.01
+"""Of a step, for shares of ceilings."""
 
 
 def profile_json(found: ModelProfile) -> str:
@@ -17,8 +21,16 @@ def profile_json(found: ModelProfile) -> str:
     return msgspec.json.format(msgspec.json.encode(said), indent=2).decode() + "\n"
 
 
-def profile_text(found: ModelProfile) -> str:
-    """A line for each phase, the verdict, and the curve of the load."""
+def profile_trace(found: ModelProfile) -> bytes:
+    """JSON of Chrome's trace events. Raises ConfigError where no op was timed."""
+    steps = {each.name: each.step for each in found.phases if each.step is not None}
+    if not steps:
+        raise ConfigError("--trace: this executor does not time its ops")
+    return msgspec.json.encode(chrome_trace(steps))
+
+
+def profile_text(found: ModelProfile, *, with_ops: bool = False) -> str:
+    """A line for each phase, the verdict, the ops of each, and the curve of the load."""
     lines = [
         f"{found.model}, in {found.arithmetic}; shares of what this machine was measured to do"
     ]
@@ -30,11 +42,30 @@ def profile_text(found: ModelProfile) -> str:
     for bound in dict.fromkeys(each.bound for each in found.phases):
         names = ", ".join(each.name for each in found.phases if each.bound == bound)
         lines.append(f"{names}: {HELPS[bound]}")
+    for each in found.phases if with_ops else ():
+        if each.step is not None:
+            lines += _ops(each.name, each.step)
     if found.load:
         lines += _load(found)
     if found.foreign > QUIET:
         lines.append(f"other processes took {found.foreign:.0%} of the machine: repeat it")
     return "\n".join(lines) + "\n"
+
+
+def _ops(name: str, step: StepTimes) -> list[str]:
+    total = sum(op.seconds for op in step.ops)
+    width = max(len(op.name) for op in step.ops)
+    lines = ["", f"{name}: {1e6 * total:.0f} us a step, median of {step.n_steps}"]
+    head = f"{'of a step':>9} {'us':>8} share {'MB':>8} {'GOP':>8}  memory  compute"
+    lines.append(f"{'':<{width}} {head}")
+    for op in step.ops:
+        is_long = op.share >= LEAST_SHARE  # what is shorter reads caches
+        shares = [_share(x if is_long else None) for x in (op.memory, op.compute)]
+        lines.append(
+            f"{op.name:<{width}} {op.count:>9} {1e6 * op.seconds:>8.1f} {op.share:>5.0%} "
+            f"{op.bytes / 1e6:>8.2f} {op.flops / 1e9:>8.3f} {shares[0]:>7}  {shares[1]:>7}"
+        )
+    return lines
 
 
 def _load(found: ModelProfile) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -13,6 +14,12 @@ from kvasir.config.sizes import parse_size
 from kvasir.core.errors import ConfigError
 
 PACKED_CACHE_OFF = "off"
+TuningMode = Literal["off", "cached", "auto"]
+TUNING: dict[TuningMode, str] = {
+    "off": "off: kernels as they are without measuring",
+    "cached": "cached: kernels that were chosen before, none is measured",
+    "auto": "auto: kernels are measured in the first steps of each number of rows, and kept",
+}
 
 
 class CpuConfig(msgspec.Struct, frozen=True):
@@ -25,6 +32,7 @@ class CpuConfig(msgspec.Struct, frozen=True):
     affinity: Affinity = FREE
     huge_pages: bool = True
     """Ask for them; else refuse them."""
+    tuning: TuningMode = "auto"
     leaves_python_free: bool = True
 
 
@@ -46,6 +54,7 @@ class CpuPlanner(msgspec.Struct, frozen=True):
             parse_size(self.options.packed_cache_size, "packed_cache_size"),
             self.affinity(threads),
             self.huge_pages(),
+            self.tuning(),
         )
 
     def threads(self) -> int:
@@ -89,6 +98,11 @@ class CpuPlanner(msgspec.Struct, frozen=True):
         else:
             self.reasons["huge_pages"] = f"asked for: the system gives none ({mode or 'unknown'})"
         return asked != "none"
+
+    def tuning(self) -> TuningMode:
+        asked = self.options.tuning
+        self.reasons["tuning"] = TUNING[asked]
+        return asked
 
     def packed_cache(self, cache: Path | None) -> Path | None:
         asked = self.options.packed_cache

@@ -221,6 +221,14 @@ class EngineOptions:
     packed_cache_size: int | str = option(
         "16GiB", "size", "Bytes of that folder: files of models unused for longest are removed."
     )
+    tuning: Literal["off", "cached", "auto"] = option(
+        "auto",
+        "choice",
+        "Variants of kernels, which give equal bits. auto: those that were fastest here, measured "
+        "in the first steps and kept beside the packed weights; cached: those kept before; off: "
+        "the usual ones.",
+        choices=("off", "cached", "auto"),
+    )
     executor: str = option(
         "cpu", "backend", "What computes: native code (cpu), or a slow one to compare with."
     )

@@ -104,7 +104,8 @@ def build_engine(
     if built.program is not None:
         prior = prior_costs(built.program, config.executor.threads)
         costs = CostModel(prior, TowerPrior.of(built.tower) if built.tower else None)
-        config = replace(config, reasons={**config.reasons, "weights": built.placement})
+        said = {"weights": built.placement} | ({"kernels": built.kernels} if built.kernels else {})
+        config = replace(config, reasons={**config.reasons, **said})
     executor, numerics_id = built.executor, built.numerics_id
     root = key_root(built.weights, numerics_id, config.sizes, config.kv.kind.short, built.rope)
     disk = None

@@ -57,6 +57,8 @@ class Built(msgspec.Struct, frozen=True):
     program: Program | None = None
     placement: str = ""
     """How the weights lie, for people."""
+    kernels: str = ""
+    """Which of its kernels were chosen, for people; empty: it has no choice."""
     tower: Tower | None = None
 
 
@@ -97,6 +99,11 @@ def python_settings(
     return PythonConfig()
 
 
+def no_choice(executor: Executor) -> str:
+    """Of a backend whose kernels have no variants."""
+    return ""
+
+
 class Passes(Protocol):
     """Raw program -> the one that is executed; ``exec.cpu.passes`` says what the names mean."""
 
@@ -120,6 +127,7 @@ class ProgramBackend(msgspec.Struct, frozen=True):
     placement: Callable[[Program, Binding], str]
     make: Callable[[Bundle, Binding, EngineConfig, Wishes], Executor]
     settings: Settings = python_settings
+    kernels: Callable[[Executor], str] = no_choice
 
     def probe(self) -> Hardware:
         return self.probed()
@@ -259,6 +267,7 @@ class ProgramBackend(msgspec.Struct, frozen=True):
             rope_digest(model.config, config.sizes.max_model_len),
             program,
             self.placement(program, binding),
+            self.kernels(executor),
             bundle.tower,
         )
 

@@ -18,6 +18,7 @@ class Layout(NamedTuple):
 LAYOUTS = {
     "f32": Layout(32, "f32"),
     "bf16": Layout(16, "bf16"),
+    "f16": Layout(16, "f32"),
     "q8": Layout(8.5, "q8"),
     "q4z": Layout(4.5, "q8"),
     "q4m": Layout(5, "q8", True),

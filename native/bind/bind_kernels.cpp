@@ -14,6 +14,7 @@
 #include "bind/kv_layer.h"
 #include "cpu/pack.h"
 #include "cpu/select.h"
+#include "cpu/variants.h"
 
 namespace kvasir {
 namespace {
@@ -112,14 +113,20 @@ void require_blocks(const BoundKv& kv, const BoundStep& step) {
   }
 }
 
-void linear(const Kernels& k, int layout, ConstBytes w, int64_t N, const BoundRows& x, Matrix out,
+// The kernels of a level, its linears as one of their variants.
+struct BoundKernels : Kernels {
+  int variant;
+};
+
+void linear(const BoundKernels& k, int layout, ConstBytes w, int64_t N, const BoundRows& x, Matrix out,
             int64_t tile0, int64_t tile1, int64_t m0, int64_t m1, int epilogue, int act,
             std::optional<ConstMatrix> residual, MaybeVector<float> bias, MaybeVector<int32_t> row_index) {
   require(layout >= 0 && layout < kLayouts, "no such layout");
-  const DType takes = layout == 0                                ? DType::f32
-                      : layout == 1 || is_scaled(Layout(layout)) ? DType::bf16
-                                                                 : DType::q8;
-  require(x.rows.dtype == takes && x.K % (layout < 2 ? 1 : kLayoutSizes[layout].elements) == 0,
+  const Layout of = Layout(layout);
+  const DType takes = of == Layout::bf16 || is_scaled(of) ? DType::bf16
+                      : is_float(of)                      ? DType::f32
+                                                          : DType::q8;
+  require(x.rows.dtype == takes && x.K % (is_float(of) ? 1 : kLayoutSizes[layout].elements) == 0,
           "rows of another type or length than the layout takes");
   require(!is_compact(Layout(layout)) || x.rows.block <= kMaxCompactBlock,
           "blocks of activations are longer than a compact layout takes");
@@ -139,9 +146,13 @@ void linear(const Kernels& k, int layout, ConstBytes w, int64_t N, const BoundRo
   for (int64_t m = m0; row_index && m < m1; m++)
     require(row_index->data()[m] >= 0 && row_index->data()[m] < x.n_rows, "a row index leaves x");
   const int64_t ldo = int64_t(out.shape(1)), at = m0 * ldo + first_column(Epilogue(epilogue), tile0);
-  k.linear[layout]({w.data(), Layout(layout), int32_t(x.K), int32_t(N), tile0, tile1, &x.rows, m0, m1,
-                    out.data() + at, ldo, Epilogue(epilogue), Act(act),
-                    residual ? residual->data() + at : nullptr, data_or_null(bias), data_or_null(row_index)});
+  const std::vector<int> has = variants_for(k, Layout(layout), row_class(m1 - m0));
+  const bool is_chosen = std::find(has.begin(), has.end(), k.variant) != has.end();
+  const Variant& v = variants()[is_chosen ? size_t(k.variant) : 0];
+  k.linear[int(v.form)][layout]({w.data(), Layout(layout), int32_t(x.K), int32_t(N), tile0, tile1, &x.rows,
+                                 m0, m1, out.data() + at, ldo, Epilogue(epilogue), Act(act),
+                                 residual ? residual->data() + at : nullptr, data_or_null(bias),
+                                 data_or_null(row_index), v.shape});
 }
 
 void norm(const Kernels& k, ConstMatrix x, MaybeVector<float> weight, float eps, const BoundRows& out,
@@ -368,12 +379,16 @@ void bind_kernels(nb::module_& m) {
   nb::class_<BoundStep>(m, "StepRows", "The rows of one step; see native/kernels.h.")
       .def("__init__", &make_step, "seq"_a, "pos"_a, "store"_a, "parent"_a, "seq_begin"_a, "seq_start"_a,
            "seq_tree"_a, "tables"_a);
-  nb::class_<Kernels>(m, "Kernels", "The kernel table of one level.")
+  nb::class_<Kernels>(m, "KernelTable");
+  nb::class_<BoundKernels, Kernels>(m, "Kernels", "The kernel table of one level.")
       .def(
           "__init__",
-          [](Kernels* self, const std::string& level) { new (self) Kernels(kernels_for(level.c_str())); },
-          "level"_a)
-      .def_ro("level", &Kernels::level)
+          [](BoundKernels* self, const std::string& level, int variant) {
+            require(variant >= 0 && size_t(variant) < variants().size(), "no such variant");
+            new (self) BoundKernels{kernels_for(level.c_str()), variant};
+          },
+          "level"_a, "variant"_a = 0)
+      .def_prop_ro("level", [](const BoundKernels& self) { return self.level; })
       .def("linear", &linear, "layout"_a, "w"_a, "N"_a, "x"_a, "out"_a, "tile0"_a, "tile1"_a, "m0"_a, "m1"_a,
            "epilogue"_a = 0, "act"_a = 0, "residual"_a = nb::none(), "bias"_a = nb::none(),
            "row_index"_a = nb::none())

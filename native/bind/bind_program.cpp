@@ -240,7 +240,7 @@ void pack_rows(Pool& pool, int layout, const std::string& format, ReadOnlyBytes 
   if (!packs(f, Layout(layout))) throw std::invalid_argument("format " + format + " has another layout");
   if (N < 1 || K < 1 || tile_first < 0 || tile_step < 1)
     throw std::invalid_argument("sizes must be positive");
-  if (f >= Format::q8_0 && K % (layout < 2 ? kGroup : kLayoutSizes[layout].elements))
+  if (f >= Format::q8_0 && K % (is_float(Layout(layout)) ? kGroup : kLayoutSizes[layout].elements))
     throw std::invalid_argument("quantized rows need K divisible by their blocks");
   if (int64_t(rows.size()) < N * row_bytes(f, K)) throw std::invalid_argument("rows are shorter than N x K");
   const int64_t tiles = (N + kTileCols - 1) / kTileCols;
@@ -266,6 +266,12 @@ void bind_program(nb::module_& m) {
       .def("draft_with", &draft_with, nb::arg("drafts"), nb::arg("arrays"), nb::arg("exports"),
            nb::arg("carried") = -1)
       .def("pool_with", &pool_with, nb::arg("pool"))
+      .def(
+          "choose",
+          [](BoundProgram& self, int32_t weight, int row_class, int variant) {
+            self.program->choose(weight, row_class, variant);
+          },
+          nb::arg("weight"), nb::arg("row_class"), nb::arg("variant"))
       .def_prop_ro("draft_seconds",
                    [](const BoundProgram& self) { return self.drafter ? self.drafter->seconds() : 0.0; })
       .def_prop_ro("phases", [](const BoundProgram& self) { return self.program->phases(); });

@@ -127,6 +127,10 @@ void decode_row(Format format, const uint8_t* row, int64_t K, float* out) {
   }
 }
 
+void put_halves(const PackArgs& a, const uint8_t* row, uint8_t* tile, int column) {
+  for (int64_t k = 0; k < a.K; k++) std::memcpy(tile + 2 * (k * kTileCols + column), row + 2 * k, 2);
+}
+
 void put_floats(const PackArgs& a, const uint8_t* row, uint8_t* tile, int column, float* buffer) {
   decode_row(a.format, row, a.K, buffer);
   if (a.layout == Layout::f32) {
@@ -143,7 +147,9 @@ void pack_tile(const PackArgs& a, int64_t t, float* buffer) {
   const int64_t columns = std::min<int64_t>(kTileCols, a.N - t * kTileCols);
   for (int c = 0; c < columns; c++) {
     const uint8_t* row = a.rows + (t * kTileCols + c) * row_bytes(a.format, a.K);
-    if (a.layout == Layout::f32 || a.layout == Layout::bf16)
+    if (a.layout == Layout::f16)
+      put_halves(a, row, tile, c);
+    else if (is_float(a.layout))
       put_floats(a, row, tile, c, buffer);
     else if (is_scaled(a.layout))
       pack_scaled(a.layout, a.K, row, kSizes[int(a.format)].bytes, tile, c);
@@ -179,7 +185,8 @@ int64_t row_bytes(Format format, int64_t K) {
 int64_t tile_bytes(Layout layout, int64_t K) { return layout_bytes(layout, K); }
 
 bool packs(Format format, Layout layout) {
-  if (layout == Layout::f32 || layout == Layout::bf16) return format <= Format::q4_1;
+  if (layout == Layout::f16) return format == Format::f16;
+  if (is_float(layout)) return format <= Format::q4_1;
   return format >= Format::q8_0 && kLayoutOf[int(format) - int(Format::q8_0)] == layout;
 }
 

@@ -67,8 +67,8 @@ constexpr const char* kFormatNames[] = {
 int64_t row_bytes(Format format, int64_t K);
 int64_t tile_bytes(Layout layout, int64_t K);
 
-// Can rows of `format` be brought to `layout` here? Quantized layouts take their own format alone; floats
-// take F32 to Q4_1.
+// Can rows of `format` be brought to `layout` here? Quantized layouts and f16 take their own format
+// alone; the other floats take F32 to Q4_1.
 bool packs(Format format, Layout layout);
 
 struct PackArgs {

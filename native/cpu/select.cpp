@@ -26,7 +26,7 @@ constexpr Level kLevels[] = {{"scalar", [] { return true; }, fill_scalar},
                              {"avx2", has_avx2, fill_avx2},
                              {"avx2_vnni", has_avx2_vnni, fill_avx2_vnni},
                              {"avx2_vnni_emulated", has_avx2, fill_avx2_vnni_emulated, true},
-                             {"avx512", has_avx512, fill_avx512},
+                             {.name = "avx512", .runs = has_avx512, .fill = fill_avx512, .is_wide = true},
                              {"avx512_vnni", has_avx512_vnni, fill_avx512_vnni},
                              {"avx512_bf16", has_avx512_bf16, fill_avx512_bf16},
                              {.name = "amx", .runs = has_amx, .fill = fill_amx, .is_proven = false},
@@ -38,6 +38,12 @@ bool is_here(const Level& level) {
   Kernels kernels{};
   level.fill(kernels);
   return kernels.level != nullptr;
+}
+
+// Integer linears give the same bits on every level.
+void keep_narrow(Kernels& k) {
+  for (int layout = int(Layout::q8); layout < int(Layout::f8c); layout++)
+    k.linear[int(Form::narrow)][layout] = k.linear[int(Form::usual)][layout];
 }
 
 }  // namespace
@@ -56,6 +62,7 @@ Kernels kernels_for(const char* name) {
   for (const Level& level : kLevels) {
     const bool is_it = std::string(name) == level.name;
     if (!is_here(level) || (level.is_emulated && !is_it)) continue;
+    if (level.is_wide) keep_narrow(kernels);
     level.fill(kernels);
     if (is_it) return kernels;
   }

@@ -13,6 +13,7 @@ struct Level {
   bool (*runs)();  // on this CPU and operating system
   void (*fill)(Kernels&);
   bool is_emulated = false;  // part of its instructions are functions: for tests, never chosen by itself
+  bool is_wide = false;      // the first whose vectors have more than 256 bits
   bool is_proven = true;     // its tests have run on a CPU that has it
 };
 

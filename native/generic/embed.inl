@@ -41,6 +41,16 @@ KVASIR_INLINE void embed_group(const uint8_t* group, Layout layout, int c, float
   }
 }
 
+KVASIR_INLINE void embed_halves(const uint8_t* tile, int c, int K, float scale, float* out) {
+  const uint16_t* column = reinterpret_cast<const uint16_t*>(tile) + c;
+  for (int k = 0; k < K; k += 16) {
+    const int n = K - k < 16 ? K - k : 16;
+    uint16_t halves[16] = {};
+    for (int i = 0; i < n; i++) halves[i] = column[(k + i) * kTileCols];
+    store_n(out + k, mul(load_f16(halves), set1(scale)), n);
+  }
+}
+
 KVASIR_INLINE void embed_float(const uint8_t* tile, Layout layout, int c, int K, float scale, float* out) {
   for (int k = 0; k < K; k++) {
     if (layout == Layout::f32) {
@@ -58,7 +68,11 @@ void embed(const EmbedArgs& a) {
     const uint8_t* tile = a.w + a.ids[m] / kTileCols * bytes;
     const int c = a.ids[m] % kTileCols;
     float* out = a.out + m * a.ldo;
-    if (a.layout == Layout::f32 || a.layout == Layout::bf16) {
+    if (a.layout == Layout::f16) {
+      embed_halves(tile, c, a.K, a.scale, out);
+      continue;
+    }
+    if (is_float(a.layout)) {
       embed_float(tile, a.layout, c, a.K, a.scale, out);
       continue;
     }

@@ -7,8 +7,9 @@ namespace kvasir::KVASIR_ISA {
 KVASIR_INLINE void fill_generic(Kernels& k) {
   fill_integer_linears(k);
   fill_scaled_linears(k);
-  k.linear[int(Layout::f32)] = linear_f32;
-  k.linear[int(Layout::bf16)] = linear_bf16;
+  k.linear[int(Form::usual)][int(Layout::f32)] = linear_f32;
+  k.linear[int(Form::usual)][int(Layout::f16)] = linear_f16;
+  k.linear[int(Form::usual)][int(Layout::bf16)] = linear_bf16;
   k.norm = norm;
   k.layer_norm = layer_norm;
   k.cast = cast;

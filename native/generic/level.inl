@@ -6,6 +6,7 @@
 namespace kvasir::KVASIR_ISA {
 
 void linear_f32(const LinearArgs& a);
+void linear_f16(const LinearArgs& a);
 void linear_bf16(const LinearArgs& a);
 void fill_integer_linears(Kernels& k);
 void linear_integer(const LinearArgs& a);  // whichever a.layout asks for

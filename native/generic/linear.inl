@@ -16,18 +16,17 @@
 
 namespace kvasir::KVASIR_ISA {
 
-constexpr int kManyRows = 16;
 constexpr int64_t kSegment = 256;  // of the float linears
-constexpr int kPrefetch = 4096;    // bytes ahead
 
-// Asks for kBytes of tile t, kPrefetch bytes behind p; w and p are of the first of NT tiles read side by
+// Asks for kBytes of tile t, `ahead` bytes behind p; w and p are of the first of NT tiles read side by
 // side, so what follows the end of a tile is another's: the next bytes wanted lie behind them all. The
 // hardware prefetcher of Zen 5 alone stalls with two streams and four rows or more. Fetching some of the
 // weights past the cache (prefetchnta), so that others stay from step to step, gained nothing: 88 MB of
 // weights, 32 MB of cache, all variants within 1 %.
 template <int NT, int kBytes>
-KVASIR_INLINE void fetch(const uint8_t* w, const uint8_t* p, int64_t tile_bytes, int t) {
-  p += kPrefetch;
+KVASIR_INLINE void fetch(const uint8_t* w, const uint8_t* p, int64_t tile_bytes, int t, int32_t ahead) {
+  if (ahead == 0) return;
+  p += ahead;
   if (p - w >= tile_bytes) p += (NT - 1) * tile_bytes;
   for (int line = 0; line < kBytes; line += 64) __builtin_prefetch(p + t * tile_bytes + line, 0, 3);
 }
@@ -110,20 +109,24 @@ KVASIR_INLINE void linear_block(const LinearArgs& a, int64_t tile, int64_t m) {
   row_indices(a, m, MR, r);
   vf y[MR * NT];
   const int64_t bytes = Tile::bytes(a.K);
-  if constexpr (MR > 2 && MR <= Tile::kPairedRows) {
-    Tile::template rows<MR, NT>(a.w + tile * bytes, a, r, y);
-  } else {  // one or two are bound by memory: one stream at a time
-    for (int t = 0; t < NT; t++) Tile::template rows<MR, 1>(a.w + (tile + t) * bytes, a, r, y + t * MR);
-  }
+  // one or two rows are bound by memory: one stream at a time, unless the shape says otherwise
+  const bool is_paired = a.shape.tiles ? a.shape.tiles == 2 : MR > 2;
+  if constexpr (NT == 2 && MR <= Tile::kPairedRows)
+    if (is_paired) {
+      Tile::template rows<MR, 2>(a.w + tile * bytes, a, r, y);
+      return finish<MR, 2>(a, tile, m, y);
+    }
+  for (int t = 0; t < NT; t++) Tile::template rows<MR, 1>(a.w + (tile + t) * bytes, a, r, y + t * MR);
   finish<MR, NT>(a, tile, m, y);
 }
 
 template <class Tile, int NT>
 KVASIR_INLINE void linear_tiles(const LinearArgs& a, int64_t tile) {
   int64_t m = a.m0;
-  if (a.m1 - m >= kManyRows && Tile::template many<NT>(a, tile)) return;
+  if (a.m1 - m >= a.shape.panel_rows && Tile::template many<NT>(a, tile)) return;
   if constexpr (Tile::kRows > 2) {
-    if (Tile::kRows == 8 || (Tile::kEight && a.m1 - m < kManyRows))  // one pass over the weights
+    const bool in_eights = Tile::kRows == 8 || (Tile::kEight && a.m1 - m < kManyRows);
+    if (a.shape.block == 0 ? in_eights : a.shape.block == 8)  // one pass over the weights
       for (; m + 8 <= a.m1; m += 8) linear_block<Tile, 8, NT>(a, tile, m);
     for (; m + 4 <= a.m1; m += 4) linear_block<Tile, 4, NT>(a, tile, m);
   }

@@ -35,7 +35,7 @@ struct Bf16Tile {
         vi weights[NT];
         for (int t = 0; t < NT; t++) {
           const int32_t* p = pairs + k / 2 * kTileCols;
-          fetch<NT, 64>(w, reinterpret_cast<const uint8_t*>(p), bytes(a.K), t);
+          fetch<NT, 64>(w, reinterpret_cast<const uint8_t*>(p), bytes(a.K), t, a.shape.ahead);
           weights[t] = loadi(p + t * tile);
         }
         for (int i = 0; i < MR; i++) {

@@ -59,14 +59,14 @@ struct IntTile {
   static constexpr int64_t kGroups = F::kSuper / kGroup, kBlock = F::kHead + kGroups * F::kBytes;
   static int64_t bytes(int64_t K) { return K / F::kSuper * kBlock; }
 
-  // Group g of NT tiles that lie `stride` apart.
-  template <int NT, bool Fetch>
+  // Group g of NT tiles that lie `stride` apart; asks for what lies `ahead`.
+  template <int NT>
   static __attribute__((always_inline)) inline void read(const uint8_t* w, int64_t stride, int64_t g,
-                                                         Unpacked* u, Scales* s) {
+                                                         Unpacked* u, Scales* s, int32_t ahead) {
     const uint8_t* head = w + g / kGroups * kBlock;
     const uint8_t* p = head + F::kHead + g % kGroups * F::kBytes;
     for (int t = 0; t < NT; t++) {
-      if constexpr (Fetch) fetch<NT, F::kBytes>(w, p, stride, t);
+      fetch<NT, F::kBytes>(w, p, stride, t, ahead);
       F::unpack(p + t * stride, u[t]);
       F::scales(head + t * stride, p + t * stride, s[t]);
     }
@@ -84,7 +84,7 @@ struct IntTile {
       for (const int64_t end = g + per_block; g < end; g++) {
         Unpacked u[NT];
         Scales s[NT];
-        read<NT, true>(w, bytes(a.K), g, u, s);
+        read<NT>(w, bytes(a.K), g, u, s, a.shape.ahead);
         group<MR, NT>(u, s, x, g, blk);
       }
       for (int i = 0; i < MR; i++) {

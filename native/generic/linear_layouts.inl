@@ -22,7 +22,8 @@ void linear_integer(const LinearArgs& a) {
 }
 
 void fill_integer_linears(Kernels& k) {
-  for (int layout = int(Layout::q8); layout < int(Layout::f8c); layout++) k.linear[layout] = linear_integer;
+  for (int layout = int(Layout::q8); layout < int(Layout::f8c); layout++)
+    k.linear[int(Form::usual)][layout] = linear_integer;
 }
 
 }  // namespace kvasir::KVASIR_ISA

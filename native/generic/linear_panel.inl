@@ -123,7 +123,7 @@ struct PackedTiles {
 
   template <int NT>
   inline __attribute__((always_inline)) void read(int64_t g, Unpacked* u, Scales* s) const {
-    IntTile<F>::template read<NT, false>(w, stride, g, u, s);
+    IntTile<F>::template read<NT>(w, stride, g, u, s, 0);
   }
 };
 

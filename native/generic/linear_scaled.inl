@@ -129,7 +129,8 @@ void linear_scaled(const LinearArgs& a) {
 }
 
 void fill_scaled_linears(Kernels& k) {
-  for (int layout = int(Layout::f8c); layout < kLayouts; layout++) k.linear[layout] = linear_scaled;
+  for (int layout = int(Layout::f8c); layout < kLayouts; layout++)
+    k.linear[int(Form::usual)][layout] = linear_scaled;
 }
 
 }  // namespace kvasir::KVASIR_ISA

@@ -34,6 +34,8 @@ class Program {
   // Of the step that ran.
   std::span<const int32_t> path(int64_t logit_row) const { return workspace_.path(logit_row); }
   void keep_drafts(int64_t n) { workspace_.keep_drafts(n); }
+  // Between two steps.
+  void choose(int32_t weight, int row_class, int variant) { workspace_.choose(weight, row_class, variant); }
   void set_draft(int64_t logit_row, int64_t draft, int32_t token) {
     workspace_.set_draft(logit_row, draft, token);
   }

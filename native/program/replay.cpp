@@ -110,7 +110,7 @@ void Program::look_ahead(int64_t phase, const Extent& e, int thread, Ahead& ahea
   while (next < phases() && !is_next(phases_[size_t(next)].linear)) next++;
   ahead = {next};
   if (next == phases()) return;
-  const Bytes share = phases_[size_t(next)].linear->share_of(thread);
+  const Bytes share = phases_[size_t(next)].linear->share_of(e, thread);
   ahead = {next, share.begin, std::min(share.begin + kAheadBytes, share.end)};
 }
 

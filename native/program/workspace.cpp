@@ -29,7 +29,8 @@ Workspace::Workspace(int n_threads, const Kernels& kernels, const Sampler& sampl
       spec(with_latent_heads(std::move(spec))),
       arrays(arrays),
       cut(this->spec, arrays, n_threads),
-      arena_(arena) {
+      arena_(arena),
+      choices_(this->spec.weights.size()) {
   int32_t n_groups = 1;
   for (const int32_t group : this->spec.kv_groups) n_groups = std::max(n_groups, group + 1);
   step_rows_.resize(size_t(n_groups));
@@ -70,6 +71,14 @@ void Workspace::begin(StepSize size, const StepMasks& step_masks, float* logits)
   logits_out = logits;
   resolve_references(size);
   cut.begin(size);
+}
+
+void Workspace::choose(int32_t id, int row_class, int variant) {
+  const std::vector<int> has = variants_for(kernels, weight(id).layout, row_class);
+  if (row_class < 0 || row_class >= kRowClasses || std::find(has.begin(), has.end(), variant) == has.end())
+    throw std::invalid_argument("weight " + std::to_string(id) + " has no variant " +
+                                std::to_string(variant) + " for rows of class " + std::to_string(row_class));
+  choices_[size_t(id)][size_t(row_class)] = uint8_t(variant);
 }
 
 void Workspace::end(StepSize size) { previous_.assign(arrays.drawn, arrays.drawn + size.logits); }

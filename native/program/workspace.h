@@ -1,10 +1,12 @@
 // What the ops of a program share: kernels, memory by the ids of records, and what a step is read from.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "cpu/variants.h"
 #include "program/aligned.h"
 #include "program/attention_cut.h"
 #include "program/spec.h"
@@ -41,6 +43,12 @@ class Workspace {
   // References may name so many drafts of a logit row.
   void keep_drafts(int64_t n);
   void set_draft(int64_t logit_row, int64_t draft, int32_t token);
+  // What linears of a weight are from now on, for a class of rows. Throws std::invalid_argument where
+  // variants_for() does not have it.
+  void choose(int32_t weight, int row_class, int variant);
+  const Variant& variant(int32_t weight, int64_t rows) const {
+    return variants()[choices_[size_t(weight)][size_t(row_class(rows))]];
+  }
 
   RowCount rows_of(const Record& r) const;
   int32_t columns(int32_t buffer) const { return buffer_of(buffer).columns; }
@@ -85,6 +93,7 @@ class Workspace {
   int32_t resolved(int32_t token) const;
 
   uint8_t* arena_;
+  std::vector<std::array<uint8_t, kRowClasses>> choices_;  // by weight
   int64_t output_at_ = 0;               // of a scratch: floats that an item computes before it casts them
   std::vector<AlignedFloats> scratch_;  // per thread
   std::vector<int32_t> previous_;       // tokens drawn by the previous step

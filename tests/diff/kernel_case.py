@@ -21,9 +21,10 @@ Array = NDArray[np.generic]
 Floats = NDArray[np.float32]
 Ranges = Sequence[tuple[int, int]]
 FORMAT_OF = {
-    "f32": "F32", "bf16": "BF16", "q8": "Q8_0", "q4z": "Q4_0", "q4m": "Q4_1", "q4k": "Q4_K",
-    "q5k": "Q5_K", "q6k": "Q6_K", "q5z": "Q5_0", "q5m": "Q5_1", "iq4": "IQ4_NL", "q8s": "IQ3_S",
-    "q8m": "Q2_K", "q2k": "Q2_K", "q3k": "Q3_K", "iq4xs": "IQ4_XS", "mxfp4": "MXFP4",
+    "f32": "F32", "bf16": "BF16", "f16": "F16", "q8": "Q8_0", "q4z": "Q4_0", "q4m": "Q4_1",
+    "q4k": "Q4_K", "q5k": "Q5_K", "q6k": "Q6_K", "q5z": "Q5_0", "q5m": "Q5_1", "iq4": "IQ4_NL",
+    "q8s": "IQ3_S", "q8m": "Q2_K", "q2k": "Q2_K", "q3k": "Q3_K", "iq4xs": "IQ4_XS",
+    "mxfp4": "MXFP4",
     "iq2xxs": "IQ2_XXS", "iq2xs": "IQ2_XS", "iq2s": "IQ2_S", "iq3xxs": "IQ3_XXS", "iq3s": "IQ3_S",
     "iq1s": "IQ1_S", "iq1m": "IQ1_M", "tq1": "TQ1_0", "tq2": "TQ2_0", "nvfp4": "NVFP4M",
 }  # fmt: skip
@@ -92,6 +93,9 @@ def file_rows(
     if format_ == "BF16":
         h = to_bf16(normal(rng, n, K))
         return h.reshape(-1).view(np.uint8), from_bf16(h).astype(np.float64)
+    if format_ == "F16":
+        half = normal(rng, n, K).astype(np.float16)
+        return half.reshape(-1).view(np.uint8), half.astype(np.float64)
     form = types.FORMATS[format_]
     raw = random_blocks(format_, n * K // form.block, int(rng.integers(1 << 30)), top=0x0C)
     return raw, packed_values(format_, raw).reshape(n, K).astype(np.float64)

@@ -170,6 +170,6 @@ def linear_cases() -> dict[str, Case]:
     for name in ("q4z", "q8m"):  # as wide as a panel
         i = LAYOUTS.index(name)
         cases[f"linear-{name}-panel-block"] = linear_case(i, 37, 48, 1536)
-    for i in range(2):
+    for i in range(3):
         cases[f"linear-{LAYOUTS[i]}-odd"] = linear_case(i, 5, 17, 77)
     return cases

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kvasir.config.affinity import Affinity
+from kvasir.core.plan import StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.packed import PackedCache
+from kvasir.exec.cpu.sites import N_CLASSES
 from tests import (
     quantized_kinds,
     tiny,
@@ -154,6 +158,35 @@ def test_answers_do_not_depend_on_where_threads_and_memory_are(case: Case) -> No
         return CpuExecutor(case.model.program, case.model.binding, sizes, settings)
 
     outcome = run(make, case.requests, case.grouped, VARIANTS[0], case.expected.answers)
+    assert outcome.answers == case.expected.answers
+
+
+class Choosing(CpuExecutor):
+    """Before every step each linear gets any of the variants that it has."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._random = random.Random(19)
+        self._choices = [
+            (weight, n, site.variants[n])
+            for site in self.tuning.sites
+            for weight in site.weights
+            for n in range(N_CLASSES)
+        ]
+
+    def run(self, plan: StepPlan, **debugging: Any) -> StepResult:
+        for weight, number, variants in self._choices:
+            self.choose(weight, number, self._random.choice(variants))
+        return super().run(plan, **debugging)
+
+
+@pytest.mark.parametrize("variant", [VARIANTS[3], VARIANTS[7]], ids=lambda variant: variant.name)
+def test_answers_do_not_depend_on_the_kernels_that_are_chosen(case: Case, variant: Variant) -> None:
+    def make(sizes: EngineSizes) -> CpuExecutor:
+        settings = CpuSettings(2, BEST, hashes=True, tuning="cached")
+        return Choosing(case.model.program, case.model.binding, sizes, settings)
+
+    outcome = run(make, case.requests, case.grouped, variant, case.expected.answers)
     assert outcome.answers == case.expected.answers
 
 

@@ -114,9 +114,10 @@ def test_attention_without_a_linear_below_is_refused(llama: Program) -> None:
         ("IQ1_M", "auto", "iq1m"),
         ("Q2_K", "auto", "q2k"),
         ("BF16", "auto", "bf16"),
-        ("F16", "auto", "f32"),
+        ("F16", "auto", "f16"),
         ("F32", "auto", "f32"),
         ("Q4_0", "float32", "f32"),
+        ("F16", "float32", "f16"),
         ("Q4_1", "bfloat16", "bf16"),
     ],
 )

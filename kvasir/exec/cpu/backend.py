@@ -10,6 +10,7 @@ from kvasir.config.options import EngineOptions
 from kvasir.config.resolved import EngineConfig
 from kvasir.core.errors import ConfigError
 from kvasir.exec.backend import ProgramBackend, Wishes
+from kvasir.exec.base import Executor
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.passes import lower_passes
@@ -39,8 +40,13 @@ def _make(program: Bundle, binding: Binding, config: EngineConfig, wishes: Wishe
         wishes.hashes,
         cpu.affinity,
         cpu.huge_pages,
+        cpu.tuning,
     )
     return CpuExecutor(program, binding, config.sizes, settings)
 
 
-CPU = ProgramBackend("cpu", cpu_hardware, lower_passes, placement, _make, _settings)
+def _kernels(executor: Executor) -> str:
+    return executor.tuning.describe() if isinstance(executor, CpuExecutor) else ""
+
+
+CPU = ProgramBackend("cpu", cpu_hardware, lower_passes, placement, _make, _settings, _kernels)

@@ -6,6 +6,7 @@ import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from typing import Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -23,7 +24,10 @@ from kvasir.exec.cpu.native import Machine, Memory, logits_tile
 from kvasir.exec.cpu.packed import Keeping, PackedCache
 from kvasir.exec.cpu.place import PAUSE_SECONDS, Touching, new_pool, place, spread
 from kvasir.exec.cpu.pooled import PooledRows
+from kvasir.exec.cpu.sites import sites_of
 from kvasir.exec.cpu.tower import LoweredTower, NativeTower
+from kvasir.exec.cpu.tuned import TunedFile
+from kvasir.exec.cpu.tuning import Tuning
 from kvasir.exec.cpu.weights import NativeWeight, Packer
 from kvasir.exec.inputs import StepArrays, result_arrays
 from kvasir.exec.local import LocalExecutor
@@ -53,6 +57,18 @@ class CpuSettings(msgspec.Struct, frozen=True):
     """Record a hash of every logit row (exactness tests)."""
     affinity: Affinity = FREE
     huge_pages: bool = True
+    tuning: Literal["off", "cached", "auto"] = "off"
+    """Whether variants of kernels are chosen: never, as was found before, or by measuring."""
+
+
+class StepTimer(Protocol):
+    def begin(self, n_tokens: int, n_logits: int) -> NDArray[np.float64] | None:
+        """Before a step: where the time of each phase goes [phases]; None: nobody asks for it."""
+        ...
+
+    def end(self) -> None:
+        """After a step that was timed."""
+        ...
 
 
 class CpuExecutor(LocalExecutor[NativeMasks]):
@@ -95,6 +111,9 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         machine = Machine(self._pool, settings.isa, self._sampler, weights, settings.hashes)
         own = Memory(sizes, self._kv, self.arena)
         self._native = own.program(machine, bundle.target, self.lowered, arrays, n_logits)
+        self.tuning = self._tuned(settings, weights, binding)
+        self.timer: StepTimer = self.tuning
+        """Asked before each step whether its phases are timed."""
         if bundle.drafts:
             self._draft_with(bundle, lowered, machine, own)
         self._pooled: PooledRows | None = None
@@ -115,6 +134,23 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
     def _place(self, settings: CpuSettings) -> None:
         for memory in (self._kv.memory, self.arena):
             place(memory, settings.affinity, settings.huge_pages)
+
+    def _tuned(
+        self,
+        settings: CpuSettings,
+        weights: Mapping[WeightUse, NativeWeight],
+        binding: Binding,
+    ) -> Tuning:
+        file, cache, source = None, settings.packed_cache, binding.source
+        n_bytes = sum(packed.size for packed, *_ in weights.values())
+        is_kept = cache is not None and n_bytes >= cache.min_bytes and settings.tuning != "off"
+        if is_kept and cache is not None and source is not None:
+            hashed = source.content_hash
+            file = TunedFile.of(cache.folder, hashed, settings.threads, settings.isa)
+        used = [weights[use] for use in self.lowered.weights]
+        sites = () if settings.tuning == "off" else sites_of(self.lowered, used, settings.isa)
+        measures = settings.tuning == "auto"
+        return Tuning(sites, self._native.choose, self.phases, file, measures=measures)
 
     def _seen(
         self, bundle: Bundle, tower: LoweredTower | None, machine: Machine, own: Memory
@@ -141,6 +177,11 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         buffers = [self.lowered.values[name] for name in bundle.read_by(DRAFT)]
         carried = lowered[DRAFT].values[bundle.carried] if bundle.carried else -1
         self._native.draft_with(drafts, self._arrays.arrays, buffers, carried)
+
+    def choose(self, weight: int, row_class: int, variant: int) -> None:
+        """Of the target's weight (``lowered``), from the next step on. Raises ValueError for a
+        variant that it does not have."""
+        self._native.choose(weight, row_class, variant)
 
     @property
     def phases(self) -> int:
@@ -173,9 +214,13 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         called = time.monotonic()
         masks = None if self.masks is None else (self.masks.native, WAIT_SECONDS)
         n_pooled = 0 if self._pooled is None else self._pooled.begin(plan)
+        own = None if seconds is not None else self.timer.begin(plan.n_tokens, n_logits)
+        timed = seconds if own is None else own
         self._native.run(
-            plan.n_tokens, len(plan.rows), n_logits, until, seconds, logits, masks, n_pooled
+            plan.n_tokens, len(plan.rows), n_logits, until, timed, logits, masks, n_pooled
         )
+        if own is not None:
+            self.timer.end()
         self.native_seconds += time.monotonic() - called
         outputs = self._arrays.read(n_logits)
         self._arrays.drew(plan, outputs)
@@ -217,6 +262,7 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         if hasattr(self, "_native"):
             self._stop_touching()
             del self._touching, self._native, self._kv, self.arena, self._arrays
+            del self.tuning, self.timer
             del self._sampler, self._pool, self._pooled, self._media
 
 

@@ -29,7 +29,7 @@ LAYOUT_OF_FORMAT = {
     "TQ1_0": "tq1",
     "TQ2_0": "tq2",
     "BF16": "bf16",
-    "F16": "f32",  # bf16 would drop three bits
+    "F16": "f16",
     "F32": "f32",
     **{name: name.lower() for name in MODULE_FORMATS},
     "QS": "q8s",

@@ -44,8 +44,9 @@ def _layouts(program: Program, dtype: str, formats: Mapping[str, str]) -> dict[s
     layouts |= {name: layout_for(name, formats[name], dtype) for name in matrices}
     for op in program.ops:
         names = matrix_weights(op)
-        if op.kind == "head_linear" and layouts[names[0]] != "f32":
-            layouts[names[0]] = "bf16"  # its rows may be columns of the file's, which share scales
+        if op.kind == "head_linear":  # its rows may be columns of the file's, which share scales
+            is_plain = layouts[names[0]] in ("f32", "f16")
+            layouts[names[0]] = "f32" if is_plain else "bf16"
         found = {layouts[name] for name in names}
         if op.kind in MATRIX_OPS and (_interleaves(op) or len({LAYOUTS[n].act for n in found}) > 1):
             # One op reads one activation type, and tiles of gate and up lie side by side.
@@ -68,8 +69,8 @@ def matrix_weights(op: Op) -> tuple[str, ...]:
 
 def layout_for(name: str, format: str, dtype: str) -> str:
     """The layout of a matrix stored as ``format``."""
-    if dtype == "float32":
-        return "f32"
+    if dtype == "float32":  # halves are floats that take half the memory
+        return "f16" if format == "F16" else "f32"
     if dtype == "bfloat16":
         return "bf16"
     if dtype != "auto":

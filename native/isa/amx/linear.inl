@@ -69,7 +69,7 @@ struct TilePanel {
   inline __attribute__((always_inline)) void unpack(const LinearArgs& a, const uint8_t* w, const Part& p) {
     for (int64_t g = p.g0; g < p.g1; g++) {
       Unpacked u[NT];
-      Format::template read<NT, true>(w, Format::bytes(a.K), g, u, scales[g - p.g0]);
+      Format::template read<NT>(w, Format::bytes(a.K), g, u, scales[g - p.g0], a.shape.ahead);
       for (int t = 0; t < NT; t++)
         for (int j = 0; j < 8; j++)
           _mm512_store_si512(weights[g - p.g0][t] + 64 * j,
@@ -203,7 +203,7 @@ void linear_on_tiles(const LinearArgs& a) {
 
 template <class... F>
 void set_on_tiles(Kernels& k) {
-  ((k.linear[int(F::kLayout)] = linear_on_tiles<F>), ...);
+  ((k.linear[int(Form::usual)][int(F::kLayout)] = linear_on_tiles<F>), ...);
 }
 
 // The compact layouts stay with the level below.

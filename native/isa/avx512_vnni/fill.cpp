@@ -13,7 +13,7 @@ void fill_avx512_vnni(Kernels& k) {
 
 void fill_avx512_bf16(Kernels& k) {
   k.level = "avx512_bf16";
-  k.linear[int(Layout::bf16)] = isa_avx512_vnni::linear_bf16;
+  k.linear[int(Form::usual)][int(Layout::bf16)] = isa_avx512_vnni::linear_bf16;
   isa_avx512_vnni::fill_scaled_linears(k);
   k.attention = isa_avx512_vnni::attention;
   k.attention_combine = isa_avx512_vnni::attention_combine;

@@ -11,7 +11,7 @@ namespace kvasir {
 class HeadMaxima {
  public:
   HeadMaxima(const TileCut& cut, int64_t most_rows)
-      : cut_(cut), max_runs_(cut.items(1)), maxima_(size_t(most_rows * max_runs_)) {}
+      : cut_(cut), max_runs_(ceil_div(cut.tiles, cut.per_item(1))), maxima_(size_t(most_rows * max_runs_)) {}
 
   // Of what a linear item has computed.
   void find(const LinearArgs& args, int64_t run) {

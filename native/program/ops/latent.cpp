@@ -25,7 +25,7 @@ int32_t heads_of_item(int32_t n_heads) {
 }  // namespace
 
 HeadLinear::HeadLinear(const Record& r, const Workspace& w)
-    : kernel(w.kernels.linear[int(w.weight(r.weight[0]).layout)]),
+    : kernel(w.kernels.linear[int(Form::usual)][int(w.weight(r.weight[0]).layout)]),
       weight(w.weight(r.weight[0])),
       x(w.view(r.in[0])),
       out(w.floats(r.out[0])),

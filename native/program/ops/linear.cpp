@@ -6,7 +6,8 @@ namespace kvasir {
 
 Linear::Linear(const Record& r, const Workspace& w)
     : workspace(w),
-      weight(w.weight(r.weight[0])),
+      weight_id(r.weight[0]),
+      weight(w.weight(weight_id)),
       x(w.view(r.in[0])),
       out(w.view(r.out[0])),
       residual(r.in[1] < 0 ? nullptr : w.floats(r.in[1])),
@@ -19,19 +20,26 @@ Linear::Linear(const Record& r, const Workspace& w)
 
 int64_t Linear::items(const Extent& e) const {
   const int64_t chunks = ceil_div(rows(e), kLinearRows);
-  return cut.items(chunks) * chunks;
+  return ceil_div(cut.tiles, per_item(e)) * chunks;
+}
+
+// Where the largest of the outputs are found, they lie by items.
+int64_t Linear::per_item(const Extent& e) const {
+  const int64_t n = rows(e), chunks = ceil_div(n, kLinearRows);
+  return maxima ? cut.per_item(chunks) : cut.per_item(chunks, workspace.variant(weight_id, n).items);
 }
 
 void Linear::run(const Extent& e, int64_t item, int thread) const {
-  const int64_t n = rows(e), chunks = ceil_div(n, kLinearRows), per_item = cut.per_item(chunks);
+  const int64_t n = rows(e), chunks = ceil_div(n, kLinearRows), of_item = per_item(e);
+  const Variant& variant = workspace.variant(weight_id, n);
   LinearArgs args{};
   args.layout = weight.layout;
   args.w = weight.data;
   args.K = int32_t(weight.K);
   args.N = int32_t(weight.N);
   // row chunks vary fastest, so that neighbours share the weight tiles
-  args.tile0 = item / chunks * per_item;
-  args.tile1 = std::min(args.tile0 + per_item, weight.tiles);
+  args.tile0 = item / chunks * of_item;
+  args.tile1 = std::min(args.tile0 + of_item, weight.tiles);
   args.x = &x;
   args.m0 = item % chunks * kLinearRows;
   args.m1 = std::min(args.m0 + kLinearRows, n);
@@ -43,16 +51,17 @@ void Linear::run(const Extent& e, int64_t item, int thread) const {
   args.ldo = casts ? column + first_column(epilogue, args.tile1) - first : out.ld;
   args.out = casts ? workspace.output(thread) : static_cast<float*>(out.data) + at;
   args.residual = residual ? residual + at : nullptr;
-  workspace.kernels.linear[int(weight.layout)](args);
+  args.shape = variant.shape;
+  workspace.kernels.linear[int(variant.form)][int(weight.layout)](args);
   if (casts) workspace.cast({args.out, args.ldo, args.m0, args.m1, first}, out);
   if (maxima) maxima->find(args, item / chunks);
 }
 
-Bytes Linear::share_of(int thread) const {
-  const int64_t per_item = cut.per_item(1), bytes = tile_bytes(weight.layout, weight.K);
-  const ItemRange items(thread, workspace.n_threads, cut.items(1));
-  return {weight.data + items.begin * per_item * bytes,
-          weight.data + std::min(items.end * per_item, weight.tiles) * bytes};
+Bytes Linear::share_of(const Extent& e, int thread) const {
+  const int64_t of_item = per_item(e), bytes = tile_bytes(weight.layout, weight.K);
+  const ItemRange items(thread, workspace.n_threads, ceil_div(weight.tiles, of_item));
+  return {weight.data + items.begin * of_item * bytes,
+          weight.data + std::min(items.end * of_item, weight.tiles) * bytes};
 }
 
 }  // namespace kvasir

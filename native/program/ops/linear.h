@@ -22,9 +22,12 @@ struct Linear {
   // Bound by memory: one row chunk, for which all weights are read.
   bool has_few_rows(const Extent& e) const { return rows(e) <= kLinearRows; }
   // Weights that a thread reads first when it takes its share of the items of few rows.
-  Bytes share_of(int thread) const;
+  Bytes share_of(const Extent& e, int thread) const;
+
+  int64_t per_item(const Extent& e) const;  // tiles
 
   const Workspace& workspace;
+  int32_t weight_id;
   const Weight& weight;
   Rows x, out;
   const float *residual, *bias;

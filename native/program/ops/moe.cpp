@@ -44,7 +44,7 @@ void GroupPairs::run(const Extent& e, int64_t, int) const {
 }
 
 ExpertLinear::ExpertLinear(const Record& r, const Workspace& w)
-    : kernel(w.kernels.linear[int(w.weight(r.weight[0]).layout)]),
+    : kernel(w.kernels.linear[int(Form::usual)][int(w.weight(r.weight[0]).layout)]),
       weight(w.weight(r.weight[0])),
       bias(w.vector(r.weight[1])),
       x(w.view(r.in[0])),

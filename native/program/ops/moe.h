@@ -32,7 +32,7 @@ struct GroupPairs {
 struct ExpertLinear {
   static constexpr const char* kName = "expert_linear";
   ExpertLinear(const Record& r, const Workspace& w);
-  int64_t items(const Extent&) const { return cut.items(n_experts) * n_experts; }
+  int64_t items(const Extent&) const { return ceil_div(cut.tiles, cut.per_item(n_experts)) * n_experts; }
   void run(const Extent& e, int64_t item, int thread) const;
 
   void (*kernel)(const LinearArgs&);

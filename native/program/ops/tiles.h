@@ -19,11 +19,10 @@ struct TileCut {
         unit(std::max<int64_t>(2, (epilogue == Epilogue::gated ? 2 : 1) * out.block / kTileCols)),
         n_threads(n_threads) {}
 
-  int64_t per_item(int64_t row_chunks) const {
-    const int64_t wanted = tiles * row_chunks / (kItemsPerThread * n_threads);
+  int64_t per_item(int64_t row_chunks, int64_t items_per_thread = kItemsPerThread) const {
+    const int64_t wanted = tiles * row_chunks / (items_per_thread * n_threads);
     return std::clamp<int64_t>(wanted / unit * unit, unit, std::max(unit, kItemTiles / unit * unit));
   }
-  int64_t items(int64_t row_chunks) const { return ceil_div(tiles, per_item(row_chunks)); }
 
   int64_t tiles, unit, n_threads;
 };

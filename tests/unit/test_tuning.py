@@ -1,0 +1,227 @@
+"""Which variants of kernels are chosen, and the file that keeps them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from kvasir import _native
+from kvasir.config.options import EngineOptions
+from kvasir.engine.build import build_engine
+from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
+from kvasir.exec.cpu.packed import PackedCache
+from kvasir.exec.cpu.sites import CLASS_ENDS, N_CLASSES, Site, class_name, row_class
+from kvasir.exec.cpu.tuned import MAX_BYTES, VARIANTS, ChosenVariant, TunedFile
+from kvasir.exec.cpu.tuning import SAMPLES, Tuning
+from tests import tiny
+from tests.loading import load, sizes_for, whole_prompt
+
+USUAL, FAR = VARIANTS[0], "far"
+FILE_KEY = "0" * 32
+CHOICES = {"q4m 96x64": {0: ChosenVariant(FAR, 0.1), 2: ChosenVariant(USUAL, 0.0)}}
+
+
+def sites(n: int = 4, rows_of: str = "T") -> list[Site]:
+    choices = (0, VARIANTS.index(FAR))
+    return [Site(i, "q4m 96x64", rows_of, (i,), (choices,) * N_CLASSES) for i in range(n)]
+
+
+class Machine:
+    """Steps whose phases take as long as their variant says."""
+
+    def __init__(self, seconds: dict[int, float]) -> None:
+        self.seconds = seconds
+        self.chosen: dict[tuple[int, int], int] = {}
+
+    def choose(self, weight: int, number: int, variant: int) -> None:
+        self.chosen[weight, number] = variant
+
+    def step(self, tuning: Tuning, n_tokens: int, n_logits: int = 1) -> bool:
+        """Whether it was timed."""
+        seconds = tuning.begin(n_tokens, n_logits)
+        if seconds is None:
+            return False
+        for phase in range(len(seconds)):  # four layers
+            variant = self.chosen.get((phase, row_class(n_tokens)), 0)
+            seconds[phase] = self.seconds[variant] * (1 + 0.001 * phase)
+        tuning.end()
+        return True
+
+
+def far(seconds: float) -> Machine:
+    return Machine({0: 1.0, VARIANTS.index(FAR): seconds})
+
+
+def test_the_fastest_is_kept() -> None:
+    machine = far(0.8)
+    tuning = Tuning(sites(), machine.choose, 4)
+    timed = [machine.step(tuning, 3) for _ in range(20)]
+    assert timed == [False, *[True] * (SAMPLES // 2), *[False] * (19 - SAMPLES // 2)]
+    assert tuning.choices["q4m 96x64"].keys() == {1}
+    choice = tuning.choices["q4m 96x64"][1]
+    assert (choice.variant, round(choice.gain, 2)) == (FAR, 0.2)
+    assert {machine.chosen[i, 1] for i in range(4)} == {VARIANTS.index(FAR)}
+    assert tuning.is_settled(2, 1) and not tuning.is_settled(1, 1)
+    assert "1 of 1 measured" in tuning.describe() and "20 % less time" in tuning.describe()
+
+
+def test_a_gain_that_noise_could_be_is_none() -> None:
+    machine = far(0.99)
+    tuning = Tuning(sites(), machine.choose, 4)
+    while machine.step(tuning, 70) or not tuning.is_settled(70, 1):
+        pass
+    assert tuning.choices["q4m 96x64"][N_CLASSES - 1] == ChosenVariant(USUAL, 0.0)
+    assert {machine.chosen[i, N_CLASSES - 1] for i in range(4)} == {0}
+    assert "the fastest everywhere" in tuning.describe()
+
+
+def test_rows_of_another_number_are_compared_by_row() -> None:
+    """A variant that happened to get the long steps is not slower for that."""
+    machine = far(0.5)
+    tuning = Tuning(sites(1), machine.choose, 1)
+    for i in range(60):
+        seconds = tuning.begin(100 if i % 2 else 200, 1)
+        if seconds is not None:
+            variant = machine.chosen[0, N_CLASSES - 1]
+            seconds[0] = machine.seconds[variant] * (100 if i % 2 else 200)
+            tuning.end()
+    assert tuning.choices["q4m 96x64"][N_CLASSES - 1] == ChosenVariant(FAR, 0.5)
+
+
+def test_a_head_without_rows_is_not_measured() -> None:
+    machine = far(0.5)
+    tuning = Tuning(sites(1, "R"), machine.choose, 1)
+    assert not any(machine.step(tuning, 64, 0) for _ in range(5))
+    assert machine.step(tuning, 64, 1) is False  # the first of its class
+    assert machine.step(tuning, 64, 1) is True
+
+
+def test_off_and_cached_measure_nothing(tmp_path: Path) -> None:
+    file = TunedFile(tmp_path, FILE_KEY)
+    file.store(CHOICES)
+    machine = far(0.5)
+    tuning = Tuning(sites(), machine.choose, 4, file, measures=False)
+    assert not any(machine.step(tuning, 1) for _ in range(30))
+    assert tuning.n_found == 2
+    assert {machine.chosen[i, 0] for i in range(4)} == {VARIANTS.index(FAR)}
+
+
+def test_classes_of_rows() -> None:
+    names = [class_name(i) for i in range(N_CLASSES)]
+    assert names == ["1", "2-4", "5-8", "9-16", "17-64", "65-"]
+    assert [row_class(n) for n in (1, 2, 4, 5, 8, 9, 16, 17, 64, 65, 9000)] == [
+        0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5,
+    ]  # fmt: skip
+    assert CLASS_ENDS == _native.ROW_CLASS_ENDS
+
+
+def test_a_file_is_found_again(tmp_path: Path) -> None:
+    file = TunedFile(tmp_path / "new", FILE_KEY)
+    assert file.load() is None
+    file.store(CHOICES)
+    assert file.load() == CHOICES
+    assert file.path.stat().st_size < MAX_BYTES
+    assert [path.name for path in file.folder.iterdir()] == [f"{FILE_KEY}.tuned"]
+
+
+def test_damaged_and_foreign_files_are_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = TunedFile(tmp_path, FILE_KEY)
+    file.store(CHOICES)
+    good = file.path.read_bytes()
+    flipped = bytearray(good)
+    flipped[len(good) // 2] ^= 4
+    TunedFile(tmp_path, "1" * 32).store(CHOICES)
+    other = (tmp_path / f"{'1' * 32}.tuned").read_bytes()
+    digest = TunedFile(tmp_path, "2" * 32)
+    for bad in (b"", b"\n", good[:-3], bytes(flipped), other, good + b" " * MAX_BYTES, b"\xff\n{"):
+        file.path.write_bytes(bad)
+        caplog.clear()
+        assert file.load() is None
+        assert "measured again" in caplog.text
+    assert digest.load() is None
+    file.path.unlink()
+    file.path.mkdir()
+    assert file.load() is None
+
+
+def test_names_of_another_table_are_left_out(tmp_path: Path) -> None:
+    file = TunedFile(tmp_path, FILE_KEY)
+    odd = {
+        0: ChosenVariant("of tomorrow", 0.5),
+        99: ChosenVariant(FAR, 0.5),
+        1: ChosenVariant("panel", 0.5),
+    }
+    file.store({"q4m 96x64": odd, "elsewhere": {0: ChosenVariant(FAR, 0.5)}})
+    machine = far(0.5)
+    tuning = Tuning(sites(), machine.choose, 4, file)
+    assert tuning.n_found == 0 and not machine.chosen
+
+
+def test_a_folder_that_takes_no_file_is_a_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    TunedFile(tmp_path / "file", FILE_KEY).store(CHOICES)
+    assert "are not kept" in caplog.text
+    caplog.clear()
+    many = {f"q4m {i}x64": {n: ChosenVariant(FAR, 0.123) for n in range(6)} for i in range(400)}
+    TunedFile(tmp_path, FILE_KEY).store(many)
+    assert "more than" in caplog.text
+    assert not list(tmp_path.glob("*.tuned*"))
+
+
+def test_keys_differ_by_all_that_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(content: str = "a", threads: int = 2, level: str = "avx2") -> str:
+        return TunedFile.of(Path("x"), content, threads, level).key
+
+    keys = [key(), key("b"), key(threads=3), key(level="scalar")]
+    monkeypatch.setattr("kvasir.exec.cpu.tuned.machine", lambda: ("another", "0x1"))
+    keys.append(key())
+    monkeypatch.setattr("kvasir.exec.cpu.tuned._build", lambda: "another")
+    keys.append(key())
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_model_is_measured_and_started_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first executor measures as it computes; the second begins with what it found."""
+    caplog.set_level(logging.INFO, "kvasir.tuning")
+    model = load(tiny.write_gguf_model(tiny.llama(), tmp_path / "m.gguf", "Q4_0"), "auto")
+    cache = PackedCache(tmp_path / "packed", 1 << 30, min_bytes=0)
+    settings = CpuSettings(1, _native.levels()[-1], packed_cache=cache, tuning="auto")
+
+    def make() -> CpuExecutor:
+        return CpuExecutor(model.program, model.binding, sizes_for(model.config), settings)
+
+    executor = make()
+    plan = whole_prompt(tuple(range(3)), n_groups=1)
+    n = 0
+    while not executor.tuning.is_settled(3, 3):
+        executor.run(plan)
+        n += 1
+        assert n < 400
+    shapes = executor.tuning.choices.keys()
+    assert any(shape.startswith("q4z") for shape in shapes)
+    executor.close()
+    again = make()
+    assert again.tuning.is_settled(3, 3)
+    assert again.tuning.n_found == len([x for x in shapes])
+    again.close()
+    assert len(list(cache.folder.glob("*.tuned"))) == 1
+
+
+def test_option(tmp_path: Path) -> None:
+    path = str(tiny.write_gguf_model(tiny.llama(), tmp_path / "m.gguf", "Q4_0"))
+    said = {}
+    for mode in ("off", "cached", "auto"):
+        options = EngineOptions(model=path, packed_cache=str(tmp_path), tuning=mode)  # type: ignore[arg-type]
+        built = build_engine(options)
+        built.engine.close()
+        said[mode] = built.config.reasons["tuning"]
+        assert "nothing is measured yet" in built.config.reasons["kernels"]
+    assert [mode for mode, text in said.items() if text.startswith(mode)] == list(said)
