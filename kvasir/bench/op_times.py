@@ -59,7 +59,7 @@ class StepTimes(msgspec.Struct, frozen=True):
     """The longest first."""
 
 
-class Timed(NamedTuple):
+class TimedStep(NamedTuple):
     n_tokens: int
     n_logits: int
     seconds: NDArray[np.float64]
@@ -71,7 +71,7 @@ class PhaseTimer:
     def __init__(self, n_phases: int) -> None:
         self._seconds = np.zeros(n_phases)
         self._sizes = (0, 0)
-        self.steps: list[Timed] = []
+        self.steps: list[TimedStep] = []
 
     def begin(self, n_tokens: int, n_logits: int) -> NDArray[np.float64]:
         self._sizes = n_tokens, n_logits
@@ -79,10 +79,10 @@ class PhaseTimer:
         return self._seconds
 
     def end(self) -> None:
-        self.steps.append(Timed(*self._sizes, self._seconds.copy()))
+        self.steps.append(TimedStep(*self._sizes, self._seconds.copy()))
 
 
-def timed_steps(executor: CpuExecutor, run: Callable[[], object]) -> list[Timed]:
+def timed_steps(executor: CpuExecutor, run: Callable[[], object]) -> list[TimedStep]:
     """All steps that ``run`` has the executor compute."""
     timer, before = PhaseTimer(executor.phases), executor.timer
     executor.timer = timer
@@ -94,7 +94,7 @@ def timed_steps(executor: CpuExecutor, run: Callable[[], object]) -> list[Timed]
 
 
 def step_times(
-    profile: Profile, steps: Sequence[Timed], sizes: Sizes, ceilings: Ceilings
+    profile: Profile, steps: Sequence[TimedStep], sizes: Sizes, ceilings: Ceilings
 ) -> StepTimes | None:
     """Of the ``steps`` that have the rows of ``sizes``; None where there is none."""
     program = profile.program

@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from kvasir.bench.ceilings import Ceilings, bandwidth_for, measure_ceilings
+from kvasir.bench.ceilings import Ceilings, bandwidth_for, mean_ceilings, measure_ceilings
 from kvasir.bench.fingerprint import Meter
-from kvasir.bench.op_times import StepTimes, Timed, step_times, timed_steps
+from kvasir.bench.op_times import StepTimes, TimedStep, step_times, timed_steps
 from kvasir.bench.ops import Profile
 from kvasir.bench.planned import opened
 from kvasir.bench.workload import Workload
@@ -76,14 +76,14 @@ class ModelProfile(msgspec.Struct, frozen=True):
     """Share of the machine that others took meanwhile."""
 
 
-class _Run(NamedTuple):
+class _ProfiledRun(NamedTuple):
     """Steps of one kind, and how fast they were."""
 
     name: str
     sizes: Sizes
     rate: float
     """Tokens a second."""
-    steps: list[Timed]
+    steps: list[TimedStep]
 
 
 def profile_model(
@@ -95,6 +95,7 @@ def profile_model(
     built = build_engine(options, loaded=loaded)
     sizes = built.config.sizes
     try:
+        before = measure_ceilings(built.config.executor.threads, repeat=1)
         workload = Workload(built)
         n_prompt = min(N_PREFILL, sizes.max_model_len - 1, sizes.max_num_batched_tokens)
         with Meter() as meter:
@@ -104,7 +105,8 @@ def profile_model(
                 _prefill_run(workload, n_prompt),
             ]
             load = tuple(_loads(workload, sizes.max_num_seqs)) if with_load else ()
-        ceilings = measure_ceilings(built.config.executor.threads, repeat=1)
+        n_threads = built.config.executor.threads
+        ceilings = mean_ceilings(before, measure_ceilings(n_threads, repeat=1))
         program, _ = CPU.program(loaded, built.config)
         kind = arithmetic_of(built.config.model.dtype, model_facts(loaded).weight_dtype)
         timed = built.executor if isinstance(built.executor, CpuExecutor) else None
@@ -121,21 +123,21 @@ def profile_model(
     return ModelProfile(loaded.source.name, kind, ceilings, phases, load, meter.foreign)
 
 
-def _decode_run(name: str, workload: Workload, n: int, context: int) -> _Run:
+def _decode_run(name: str, workload: Workload, n: int, context: int) -> _ProfiledRun:
     rates: list[float] = []
     n_prompt = max(1, context - N_DECODE // 2)
     steps = _timed(workload, lambda: rates.append(_decode(workload, n, n_prompt)))
     sizes = Sizes(n, n, *(2 * (n * (n_prompt + N_DECODE // 2),)))
-    return _Run(name.format(n), sizes, rates[0], steps)
+    return _ProfiledRun(name.format(n), sizes, rates[0], steps)
 
 
-def _prefill_run(workload: Workload, n: int) -> _Run:
+def _prefill_run(workload: Workload, n: int) -> _ProfiledRun:
     rates: list[float] = []
     steps = _timed(workload, lambda: rates.append(_prefill(workload, n)))
-    return _Run(f"prefill of {n}", Sizes(n, 1, n**2 // 2, n), rates[0], steps)
+    return _ProfiledRun(f"prefill of {n}", Sizes(n, 1, n**2 // 2, n), rates[0], steps)
 
 
-def _timed(workload: Workload, run: Callable[[], object]) -> list[Timed]:
+def _timed(workload: Workload, run: Callable[[], object]) -> list[TimedStep]:
     executor = workload.built.executor
     if isinstance(executor, CpuExecutor):
         return timed_steps(executor, run)

@@ -10,6 +10,8 @@ from kvasir.bench.report import QUIET
 from kvasir.core.errors import ConfigError
 
 BAR = 24
+LEAST_SHARE = 0.01
+"""Of a step, for shares of ceilings."""
 
 
 def profile_json(found: ModelProfile) -> str:
@@ -57,10 +59,11 @@ def _ops(name: str, step: StepTimes) -> list[str]:
     head = f"{'of a step':>9} {'us':>8} share {'MB':>8} {'GOP':>8}  memory  compute"
     lines.append(f"{'':<{width}} {head}")
     for op in step.ops:
+        is_long = op.share >= LEAST_SHARE  # what is shorter reads caches
+        shares = [_share(x if is_long else None) for x in (op.memory, op.compute)]
         lines.append(
             f"{op.name:<{width}} {op.count:>9} {1e6 * op.seconds:>8.1f} {op.share:>5.0%} "
-            f"{op.bytes / 1e6:>8.2f} {op.flops / 1e9:>8.3f} {_share(op.memory):>7}  "
-            f"{_share(op.compute):>7}"
+            f"{op.bytes / 1e6:>8.2f} {op.flops / 1e9:>8.3f} {shares[0]:>7}  {shares[1]:>7}"
         )
     return lines
 

@@ -13,14 +13,14 @@ from kvasir.engine.build import build_engine
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.sites import CLASS_ENDS, N_CLASSES, Site, class_name, row_class
-from kvasir.exec.cpu.tuned import MAX_BYTES, VARIANTS, Choice, TunedFile
+from kvasir.exec.cpu.tuned import MAX_BYTES, VARIANTS, ChosenVariant, TunedFile
 from kvasir.exec.cpu.tuning import SAMPLES, Tuning
 from tests import tiny
 from tests.loading import load, sizes_for, whole_prompt
 
 USUAL, FAR = VARIANTS[0], "far"
 FILE_KEY = "0" * 32
-CHOICES = {"q4m 96x64": {0: Choice(FAR, 0.1), 2: Choice(USUAL, 0.0)}}
+CHOICES = {"q4m 96x64": {0: ChosenVariant(FAR, 0.1), 2: ChosenVariant(USUAL, 0.0)}}
 
 
 def sites(n: int = 4, rows_of: str = "T") -> list[Site]:
@@ -43,7 +43,7 @@ class Machine:
         seconds = tuning.begin(n_tokens, n_logits)
         if seconds is None:
             return False
-        for phase in range(len(seconds)):
+        for phase in range(len(seconds)):  # four layers
             variant = self.chosen.get((phase, row_class(n_tokens)), 0)
             seconds[phase] = self.seconds[variant] * (1 + 0.001 * phase)
         tuning.end()
@@ -72,7 +72,7 @@ def test_a_gain_that_noise_could_be_is_none() -> None:
     tuning = Tuning(sites(), machine.choose, 4)
     while machine.step(tuning, 70) or not tuning.is_settled(70, 1):
         pass
-    assert tuning.choices["q4m 96x64"][N_CLASSES - 1] == Choice(USUAL, 0.0)
+    assert tuning.choices["q4m 96x64"][N_CLASSES - 1] == ChosenVariant(USUAL, 0.0)
     assert {machine.chosen[i, N_CLASSES - 1] for i in range(4)} == {0}
     assert "the fastest everywhere" in tuning.describe()
 
@@ -87,7 +87,7 @@ def test_rows_of_another_number_are_compared_by_row() -> None:
             variant = machine.chosen[0, N_CLASSES - 1]
             seconds[0] = machine.seconds[variant] * (100 if i % 2 else 200)
             tuning.end()
-    assert tuning.choices["q4m 96x64"][N_CLASSES - 1] == Choice(FAR, 0.5)
+    assert tuning.choices["q4m 96x64"][N_CLASSES - 1] == ChosenVariant(FAR, 0.5)
 
 
 def test_a_head_without_rows_is_not_measured() -> None:
@@ -150,8 +150,12 @@ def test_damaged_and_foreign_files_are_none(
 
 def test_names_of_another_table_are_left_out(tmp_path: Path) -> None:
     file = TunedFile(tmp_path, FILE_KEY)
-    odd = {0: Choice("of tomorrow", 0.5), 99: Choice(FAR, 0.5), 1: Choice("panel", 0.5)}
-    file.store({"q4m 96x64": odd, "elsewhere": {0: Choice(FAR, 0.5)}})
+    odd = {
+        0: ChosenVariant("of tomorrow", 0.5),
+        99: ChosenVariant(FAR, 0.5),
+        1: ChosenVariant("panel", 0.5),
+    }
+    file.store({"q4m 96x64": odd, "elsewhere": {0: ChosenVariant(FAR, 0.5)}})
     machine = far(0.5)
     tuning = Tuning(sites(), machine.choose, 4, file)
     assert tuning.n_found == 0 and not machine.chosen
@@ -164,7 +168,7 @@ def test_a_folder_that_takes_no_file_is_a_line_in_the_log(
     TunedFile(tmp_path / "file", FILE_KEY).store(CHOICES)
     assert "are not kept" in caplog.text
     caplog.clear()
-    many = {f"q4m {i}x64": {n: Choice(FAR, 0.123) for n in range(6)} for i in range(400)}
+    many = {f"q4m {i}x64": {n: ChosenVariant(FAR, 0.123) for n in range(6)} for i in range(400)}
     TunedFile(tmp_path, FILE_KEY).store(many)
     assert "more than" in caplog.text
     assert not list(tmp_path.glob("*.tuned*"))

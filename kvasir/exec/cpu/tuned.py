@@ -29,19 +29,19 @@ VARIANTS: tuple[str, ...] = tuple(name for name, _ in _native.variants())
 """Names by number; the first is used where nothing was measured."""
 
 
-class Choice(msgspec.Struct, frozen=True, array_like=True):
+class ChosenVariant(msgspec.Struct, frozen=True, array_like=True):
     variant: str
     gain: float
     """Share of the time of the first variant that it saves, as measured."""
 
 
-Choices = Mapping[str, Mapping[int, Choice]]
+Choices = Mapping[str, Mapping[int, ChosenVariant]]
 """Shape of a site -> class of rows -> what was chosen."""
 
 
-class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _TunedDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str
-    choices: dict[str, dict[int, Choice]]
+    choices: dict[str, dict[int, ChosenVariant]]
 
 
 class TunedFile(msgspec.Struct, frozen=True):
@@ -85,14 +85,16 @@ class TunedFile(msgspec.Struct, frozen=True):
             raise ValueError(f"longer than {MAX_BYTES} bytes")
         if digest != _digest(text):
             raise ValueError("damaged: it does not have its digest")
-        document = msgspec.json.decode(text, type=_Document)
+        document = msgspec.json.decode(text, type=_TunedDocument)
         if document.key != self.key:
             raise ValueError("of another model or machine")
         return document.choices
 
     def store(self, choices: Choices) -> None:
         """Whole or not at all. A failure is a line in the log."""
-        document = _Document(self.key, {shape: dict(found) for shape, found in choices.items()})
+        document = _TunedDocument(
+            self.key, {shape: dict(found) for shape, found in choices.items()}
+        )
         text = msgspec.json.encode(document)
         data = _digest(text) + b"\n" + text
         try:

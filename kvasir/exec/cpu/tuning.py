@@ -1,15 +1,16 @@
 """Chooses variants of linears by measuring them in the steps that are computed anyway.
 
 Of each class of rows the first step is as ever. In the next ones the layers of one shape run
-different variants, which take turns, and every phase is timed; when each variant has been seen
-often enough, the fastest by median is kept. So measuring takes no time of its own, only what the
-slower variants take longer, on the weights and in the caches that count. All variants give equal
-bits: nothing that is answered depends on it.
+different variants, drawn by lot, and every phase is timed; when each variant has been seen often
+enough, the fastest by median meet the usual one once more, and the winner is kept. So measuring
+takes no time of its own, only what the slower variants take longer, on the weights and in the
+caches that count. All variants give equal bits: nothing that is answered depends on it.
 """
 
 from __future__ import annotations
 
 import logging
+import random
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -18,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.exec.cpu.sites import CLASS_ENDS, Site, class_name, row_class
-from kvasir.exec.cpu.tuned import VARIANTS, Choice, Choices, TunedFile
+from kvasir.exec.cpu.tuned import VARIANTS, Choices, ChosenVariant, TunedFile
 
 _log = logging.getLogger("kvasir.tuning")
 
 SAMPLES = 12
-"""Times of each variant, for its median."""
+"""Times of each variant in the last round, for its median; half as many in the first."""
+FINALISTS = 3
 LEAST_GAIN = 0.02
 """Share of its time that another variant than the first must save."""
 BY_ROWS = row_class(CLASS_ENDS[-2] + 1)
@@ -37,37 +39,57 @@ _Key = tuple[str, int]
 
 
 class _Trial:
-    """The variants of one shape and class."""
+    """The variants of one shape and class. In the first round all of them; the two that are fastest
+    beside the usual one meet it again, so that a chance of the first decides nothing."""
 
-    def __init__(self, sites: Sequence[Site], number: int) -> None:
+    def __init__(self, sites: Sequence[Site], number: int, samples: int) -> None:
         self.sites = sites
         self.number = number
+        self._samples = samples
         self._times: dict[int, list[float]] = {v: [] for v in sites[0].variants[number]}
-        self._turn = -1
+        self._is_last = len(self._times) <= FINALISTS
+        self._order = random.Random(0)
+        self._coming: list[int] = []
+        self._running: list[int] = []
 
     def variants(self) -> list[int]:
-        """Of each site, in this turn."""
-        every = list(self._times)
-        self._turn += 1
-        return [every[(i + self._turn) % len(every)] for i in range(len(self.sites))]
+        """Of each site in the next step; all come equally often, in no order."""
+        while len(self._coming) < len(self.sites):
+            every = list(self._times)
+            self._order.shuffle(every)
+            self._coming += every
+        n = len(self.sites)
+        self._running, self._coming = self._coming[:n], self._coming[n:]
+        return self._running
 
     def take(self, seconds: NDArray[np.float64], rows: int) -> None:
-        every, per = list(self._times), rows if self.number >= BY_ROWS else 1
-        for i, site in enumerate(self.sites):
-            variant = every[(i + self._turn) % len(every)]
+        per = rows if self.number >= BY_ROWS else 1
+        for site, variant in zip(self.sites, self._running, strict=True):
             self._times[variant].append(float(seconds[site.phase]) / per)
 
-    def n_times(self) -> int:
-        """Of the variant that was seen least."""
-        return min(map(len, self._times.values()))
+    def is_over(self) -> bool:
+        """Whether there is a choice; begins the last round where it is time for that."""
+        needed = self._samples if self._is_last else self._samples // 2
+        if min(map(len, self._times.values())) < needed:
+            return False
+        if self._is_last:
+            return True
+        first, *others = sorted(self._typical().items(), key=lambda entry: entry[0])
+        best = sorted(others, key=lambda entry: entry[1])[: FINALISTS - 1]
+        self._times = {variant: [] for variant, _ in (first, *best)}
+        self._is_last, self._coming = True, []
+        return False
 
-    def choice(self) -> Choice:
-        typical = {v: statistics.median(times) for v, times in self._times.items()}
-        first, best = next(iter(typical)), min(typical, key=lambda v: typical[v])
-        gain = 1 - typical[best] / typical[first] if typical[first] > 0 else 0.0
+    def choice(self) -> ChosenVariant:
+        typical = self._typical()
+        usual, best = min(typical), min(typical, key=lambda v: typical[v])
+        gain = 1 - typical[best] / typical[usual] if typical[usual] > 0 else 0.0
         if gain < LEAST_GAIN:
-            return Choice(VARIANTS[first], 0.0)
-        return Choice(VARIANTS[best], round(gain, 3))
+            return ChosenVariant(VARIANTS[usual], 0.0)
+        return ChosenVariant(VARIANTS[best], round(gain, 3))
+
+    def _typical(self) -> dict[int, float]:
+        return {v: statistics.median(times) for v, times in self._times.items()}
 
 
 class Tuning:
@@ -93,7 +115,7 @@ class Tuning:
         for site in sites:
             self._sites[site.shape].append(site)
         self._seconds = np.zeros(n_phases)
-        self._chosen: dict[str, dict[int, Choice]] = defaultdict(dict)
+        self._chosen: dict[str, dict[int, ChosenVariant]] = defaultdict(dict)
         self._trials: dict[_Key, _Trial] = {}
         self._running: list[tuple[_Trial, int]] = []
         self._seen: set[tuple[int, int]] = set()
@@ -125,7 +147,7 @@ class Tuning:
         over = []
         for trial, rows in self._running:
             trial.take(self._seconds, rows)
-            over += [trial] if trial.n_times() >= self._samples else []
+            over += [trial] if trial.is_over() else []
         self._running = []
         for trial in over:
             self._keep(trial)
@@ -175,8 +197,9 @@ class Tuning:
         for shape, sites in self._sites.items():
             n, number = rows[sites[0].rows_of], classes[sites[0].rows_of]
             if n and self._is_open(sites[0], classes):
-                trial = self._trials.setdefault((shape, number), _Trial(sites, number))
-                found.append((trial, n))
+                if (shape, number) not in self._trials:
+                    self._trials[shape, number] = _Trial(sites, number, self._samples)
+                found.append((self._trials[shape, number], n))
         return found
 
     def _is_open(self, site: Site, classes: dict[str, int]) -> bool:
@@ -196,7 +219,7 @@ class Tuning:
             VARIANTS[0],
         )
 
-    def _take(self, sites: Sequence[Site], number: int, choice: Choice) -> None:
+    def _take(self, sites: Sequence[Site], number: int, choice: ChosenVariant) -> None:
         self._chosen[sites[0].shape][number] = choice
         for site in sites:
             self._set(site, number, VARIANTS.index(choice.variant))
