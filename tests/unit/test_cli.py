@@ -360,7 +360,7 @@ def test_formats_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[5][:6] == ["Q4_1", "32", "20", "5", "q4m", "5"]
     assert how["Q4_K"] == ["decoded", *["native"] * levels]
     assert how["IQ2_XXS"] == ["decoded", *["native"] * levels]
-    assert how["F16"] == ["decoded", *["decoded"] * levels]
+    assert how["F16"] == ["decoded", *["native"] * levels]
     assert len(how) == len(FORMATS) == 48
 
 
