@@ -53,9 +53,8 @@ def linear_case(
     biased: bool = False,
     indexed: bool = False,
     by_tiles: bool = False,
-    block: int = 0,
 ) -> Case:
-    """Items are rows, or column tiles when ``by_tiles``; block: of the activations, 0: the largest."""
+    """Items are rows, or column tiles when ``by_tiles``."""
     K = fitting(layout, K)
     rng = rng_of(layout, M, N, K)
     parts = [file_rows(rng, FORMATS[layout], N, K) for _ in range(2 if epilogue == GATED else 1)]
@@ -65,7 +64,7 @@ def linear_case(
     bias = normal(rng, n_all) if biased else None
     residual = normal(rng, M, N) if epilogue == ADD else None
     index = rng.integers(0, M, M).astype(np.int32) if indexed else None
-    block = block or next((b for b in (1024, 512, 192, 64) if K % b == 0), 32)
+    block = next((b for b in (1024, 512, 192, 64) if K % b == 0), 32)
     x = Activations(LAYOUTS[layout], normal(rng, M, K), block)
 
     def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:

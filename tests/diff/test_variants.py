@@ -30,17 +30,17 @@ CASES = cases()
 
 
 def held_cases() -> dict[str, Case]:
-    """Blocks of 64, which alone are held: rows odd and even, more than one pass, tiles cut."""
+    """Of blocks of 64, which alone are held: rows odd and even, more than one pass, tiles cut."""
     found = {}
     for name in ("q8", "q4z", "q4m", "q4k", "q5k", "q6k", "q5z", "q5m", "iq4", "q8s", "q8m"):
         i = LAYOUTS.index(name)
         found |= {
-            f"{name}-one": linear_case(i, 1, 40, 320, block=64),
-            f"{name}-odd": linear_case(i, 5, 40, 320, ADD, indexed=True, block=64),
-            f"{name}-gated": linear_case(i, 8, 24, 320, GATED, biased=True, block=64),
-            f"{name}-tiles": linear_case(i, 14, 70, 320, by_tiles=True, block=64),
-            f"{name}-many": linear_case(i, 133, 33, 320, biased=True, block=64),
-            f"{name}-deep": linear_case(i, 36, 16, 8192, block=64),
+            f"{name}-one": linear_case(i, 1, 40, 1280),
+            f"{name}-odd": linear_case(i, 5, 40, 1280, ADD, indexed=True),
+            f"{name}-gated": linear_case(i, 8, 24, 1280, GATED, biased=True),
+            f"{name}-tiles": linear_case(i, 14, 70, 1280, by_tiles=True),
+            f"{name}-many": linear_case(i, 133, 33, 1280, biased=True),
+            f"{name}-deep": linear_case(i, 36, 16, 8960),
         }
     return found
 
