@@ -25,7 +25,7 @@ constexpr Variant kVariants[] = {
     {"no panel", Form::usual, kSixteen, kMany, {.block = 8, .panel_rows = kNoPanel}, kItems},
     {"fours, no panel", Form::usual, kSixteen, kMany, {.block = 4, .panel_rows = kNoPanel}, kItems},
     {"few items", Form::usual, kMany, kLast, {}, 3},
-    {"held", Form::held, kTwo, kLast, {}, kItems},
+    {"held", Form::held, kOne, kLast, {.ahead = 8192}, kItems},
     {"narrow", Form::narrow, kOne, kLast, {}, kItems},
     {"narrow panel", Form::narrow, kTwo, kEight, {.panel_rows = 1}, kItems},
     {"narrow pairs", Form::narrow, kOne, kEight, {.tiles = 2}, kItems},

@@ -29,6 +29,22 @@ def cases() -> dict[str, Case]:
 CASES = cases()
 
 
+def held_cases() -> dict[str, Case]:
+    """Of blocks of 64, which alone are held: rows odd and even, more than one pass, tiles cut."""
+    found = {}
+    for name in ("q8", "q4z", "q4m", "q4k", "q5k", "q6k", "q5z", "q5m", "iq4", "q8s", "q8m"):
+        i = LAYOUTS.index(name)
+        found |= {
+            f"{name}-one": linear_case(i, 1, 40, 1280),
+            f"{name}-odd": linear_case(i, 5, 40, 1280, ADD, indexed=True),
+            f"{name}-gated": linear_case(i, 8, 24, 1280, GATED, biased=True),
+            f"{name}-tiles": linear_case(i, 14, 70, 1280, by_tiles=True),
+            f"{name}-many": linear_case(i, 133, 33, 1280, biased=True),
+            f"{name}-deep": linear_case(i, 36, 16, 8960),
+        }
+    return found
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_variant_has_the_bits_of_the_first(level: str) -> None:
     tried = set()
@@ -45,6 +61,18 @@ def test_every_variant_has_the_bits_of_the_first(level: str) -> None:
     if level != "scalar":
         assert tried >= {"near", "pairs", "singles", "fours", "panel", "no panel"}
     assert ("narrow" in tried) == level.startswith(("avx512", "amx"))
+
+
+@pytest.mark.parametrize("level", [x for x in LEVELS if x == "avx512_vnni"])
+def test_held_weights_have_the_bits_of_others(level: str) -> None:
+    held = NAMES.index("held")
+    for name, case in held_cases().items():
+        whole = [(0, case.n_items)]
+        cut = [(i, min(i + 4, case.n_items)) for i in range(0, case.n_items, 4)]
+        (expected,) = case.run(_native.Kernels(level), whole)
+        for ranges in (whole, cut):
+            (found,) = case.run(_native.Kernels(level, held), ranges)
+            assert_array_equal(found, expected, strict=True, err_msg=name)
 
 
 def test_the_table() -> None:

@@ -3,12 +3,14 @@
 #include "isa/avx512_vnni/vec.h"
 //
 #include "generic/fill.inl"
+#include "isa/avx512_vnni/held.h"
 
 namespace kvasir {
 
 void fill_avx512_vnni(Kernels& k) {
   k.level = "avx512_vnni";
   isa_avx512_vnni::fill_integer_linears(k);
+  isa_avx512_vnni::fill_held_linears(k);
 }
 
 void fill_avx512_bf16(Kernels& k) {
