@@ -66,9 +66,7 @@ def quantize(model: str, method: str, output: Path, lm_head: bool, **options: An
     show("\n".join(lines) + "\n", sys.stdout)
 
 
-def _calibration(
-    how: object, text: str | None, n_chunks: int | None
-) -> Callable[..., Any] | None:
+def _calibration(how: object, text: str | None, n_chunks: int | None) -> Callable[..., Any] | None:
     """None for methods that take no text. Raises ConfigError where one is given to those."""
     from kvasir.cli.evaluate_text import progress
     from kvasir.quantize.gptq import GptqGroups
