@@ -3,43 +3,46 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import click
 
 from kvasir.cli.completion import models
 from kvasir.cli.startup import interruptible
 from kvasir.cli.terminal import show
+from kvasir.config.options import EngineOptions
+from kvasir.core.errors import ConfigError
 
 
 @click.command()
 @click.argument("model", shell_complete=models)
-@click.option("--method", required=True, help="rtn, int8, fp8, gguf:Q8_0, gguf:Q4_0, gguf:Q4_1.")
+@click.option(
+    "--method", required=True, help="rtn, gptq, int8, fp8, gguf:Q8_0, gguf:Q4_0, gguf:Q4_1."
+)
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="What is written.")
-@click.option("--bits", type=int, help="Of rtn: 4 or 8; default: 4.")
-@click.option("--group-size", type=int, help="Weights that share a scale, of rtn; default: 128.")
-@click.option("--sym/--no-sym", default=None, help="Codes around 0, or with zeros, of rtn.")
+@click.option("--bits", type=int, help="Of rtn and gptq: 4 or 8; default: 4.")
+@click.option("--group-size", type=int, help="Weights that share a scale, of both; default: 128.")
+@click.option("--sym/--no-sym", default=None, help="Codes around 0, or with zeros, of both.")
+@click.option("--calibration", metavar="FILE|self",
+              help="Of gptq: plain text, or self (default), what the model writes.")  # fmt: skip
+@click.option("--calibration-chunks", type=click.IntRange(2), metavar="N",
+              help="Of 512 tokens; default: 128 of a file, 16 of self.")  # fmt: skip
 @click.option("--lm-head", is_flag=True, help="The language head, too, where it is its own.")
-def quantize(
-    model: str,
-    method: str,
-    output: Path,
-    bits: int | None,
-    group_size: int | None,
-    sym: bool | None,
-    lm_head: bool,
-) -> None:
-    """Make a smaller model of MODEL, by rounding, without texts: the linears become codes and
-    scales; embeddings, norms, routers and the language head stay as they are."""
+def quantize(model: str, method: str, output: Path, lm_head: bool, **options: Any) -> None:
+    """Make a smaller model of MODEL, by rounding, or by what a text asks for: the linears become
+    codes and scales; embeddings, norms, routers and the language head stay as they are."""
     from kvasir.cli.evaluate_text import progress
     from kvasir.quantize.methods import method_named
     from kvasir.quantize.quantize import quantize as quantized
 
-    how = method_named(method, bits, group_size, sym)
+    how = method_named(method, *(options[x] for x in ("bits", "group_size", "sym")))
     interruptible()
     told = progress(sys.stderr, "tensor")
-    made = quantized(model, how, output, with_head=lm_head, told=told)
+    calibrate = _calibration(how, options["calibration"], options["calibration_chunks"])
+    made = quantized(model, how, output, with_head=lm_head, told=told, calibrate=calibrate)
     lines = [
         f"{made.path}: {made.n_quantized} matrices in {made.method}; "
         f"{made.n_bytes / 1e6:.1f} MB of tensors in place of {made.source_bytes / 1e6:.1f} MB "
@@ -51,7 +54,28 @@ def quantize(
             f"{len(made.narrow)} matrices stayed as they were, their rows are no multiple of 32: "
             f"{names}"
         )
+    if made.rounded:
+        names = ", ".join(made.rounded[:3]) + (", ..." if len(made.rounded) > 3 else "")
+        lines.append(
+            f"{len(made.rounded)} matrices were rounded to the nearest, experts or a language head "
+            f"that no text is counted for: {names}"
+        )
     paths = quote(made.path), quote(model)
     compare = "kvasir evaluate {} --reference {} --text self".format(*paths)
     lines.append(f"how far it is from its origin: {compare}")
     show("\n".join(lines) + "\n", sys.stdout)
+
+
+def _calibration(how: object, text: str | None, n_chunks: int | None) -> Callable[..., Any] | None:
+    """None for methods that take no text. Raises ConfigError where one is given to those."""
+    from kvasir.cli.evaluate_text import progress
+    from kvasir.quantize.gptq import GptqGroups
+
+    if isinstance(how, GptqGroups):
+        from kvasir.evaluation.calibrate import calibrated_by
+
+        told = progress(sys.stderr, "calibration: chunk")
+        return calibrated_by(EngineOptions(), text or "self", n_chunks, told)
+    if text is not None or n_chunks is not None:
+        raise ConfigError("--calibration is an option of gptq: other methods take no text")
+    return None

@@ -109,7 +109,7 @@ def _reader(model: LoadedModel, asked: Evaluation) -> ChunkReader:
         async_scheduling=False,
         enable_prefix_caching=False,
     )
-    return ChunkReader(build_engine(options, loaded=model))
+    return ChunkReader(build_engine(options, loaded=model).executor)
 
 
 def _scored(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from kvasir.core.errors import ConfigError, ModelError
 from kvasir.core.groups import NO_BLOCK, KVGroup, blocks_for, first_block
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, SlotOpen, StepPlan, TableChange
-from kvasir.engine.build import BuiltEngine
+from kvasir.exec.base import Executor
 from kvasir.exec.cpu.executor import CpuExecutor
 
 STEP = 128
@@ -23,12 +23,12 @@ _GREEDY = TokenParams(seed=0, max_tokens=1, temperature=0.0)
 class ChunkReader:
     """One sequence at a time, in slot 0 of an engine that serves nobody else."""
 
-    def __init__(self, built: BuiltEngine) -> None:
+    def __init__(self, executor: Executor) -> None:
         """Raises ConfigError for an executor that shows no logits."""
-        if not isinstance(built.executor, CpuExecutor):
+        if not isinstance(executor, CpuExecutor):
             raise ConfigError("only the cpu executor shows logits: leave --executor out")
-        self._executor = built.executor
-        self._sizes = built.executor.sizes
+        self._executor = executor
+        self._sizes = executor.sizes
         self._logits = np.zeros((STEP, self._sizes.vocab_size), np.float32)
 
     def read(self, tokens: Sequence[int], begin: int, end: int, n: int) -> NDArray[np.float32]:
@@ -48,6 +48,18 @@ class ChunkReader:
             self._executor.run(plan, logits=logits)
             at, filled, opens = stop, filled + wanted, ()
         return self._logits[:n]
+
+    def steps(self, tokens: Sequence[int], until: int) -> Iterator[int]:
+        """Reads a chunk from its beginning, without logits and up to record ``until`` of each step;
+        yields how many tokens a step has read, while its values are there."""
+        opens: tuple[SlotOpen, ...] = (SlotOpen(0, _GREEDY, tuple(tokens[:1])),)
+        at = 0
+        while at < len(tokens):
+            stop = min(len(tokens), at + STEP, self._reach(at))
+            row = Row(0, at, tuple(tokens[at:stop]), n_logits=0)
+            self._executor.run(StepPlan(0, (row,), opens, self._tables(at, stop)), until=until)
+            yield stop - at
+            at, opens = stop, ()
 
     def write(self, first: int, n: int, seed: int) -> list[int]:
         """``n`` tokens: ``first``, and what the model draws behind it at temperature 1. Raises

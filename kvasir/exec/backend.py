@@ -30,7 +30,7 @@ from kvasir.models.tower_programs import build_tower
 from kvasir.weights.bind import Binding, bind
 from kvasir.weights.input_order import refuse_input_order, with_input_order
 
-ARITHMETIC = 3
+ARITHMETIC = 4
 """Version of what the executors compute, bit for bit; tests/golden/bits.json holds them to it."""
 Drafter = LoadedModel | LoadedHead | LoadedMedusa
 

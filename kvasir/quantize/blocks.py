@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.types import STORED
-from kvasir.quantize.target import MadeTensor, Matrix
+from kvasir.quantize.target import AnyRows, MadeTensor, Matrix
 
 BLOCK = 32
 _FILE_TYPES: Mapping[str, int] = MappingProxyType({"Q4_0": 2, "Q4_1": 3, "Q8_0": 7})
@@ -21,7 +20,7 @@ Head = NDArray[np.float32]
 Codes = NDArray[np.uint8]
 
 
-class Blocks(msgspec.Struct, frozen=True):
+class Blocks(AnyRows, frozen=True):
     """Blocks of ``format``, one of ``BLOCK_FORMATS``."""
 
     format: str

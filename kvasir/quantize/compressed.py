@@ -9,12 +9,12 @@ of rows f32; codes are those of the scale as it is stored.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.quantize.target import MadeTensor, Matrix, finite_scales
+from kvasir.quantize.target import AnyRows, MadeTensor, Matrix, finite_scales
 
 _F8_MAX = np.float32(448)
 _F8_LEAST = np.float32(2.0**-6)
@@ -27,7 +27,19 @@ def _module(tensor: str) -> str:
     return tensor.removesuffix(".weight")
 
 
-class Groups(msgspec.Struct, frozen=True):
+class Grid(NamedTuple):
+    """Of the groups of rows [n, groups]: a weight is scale * (code - zero)."""
+
+    bits: NDArray[np.uint32]
+    """Scales, as bits of bf16."""
+    zeros: Matrix
+
+    @property
+    def scales(self) -> Matrix:
+        return _floats(self.bits)
+
+
+class Groups(AnyRows, frozen=True):
     """``pack-quantized``: integers in words of 32 bits, a bf16 scale for each group of a row."""
 
     bits: int
@@ -38,6 +50,11 @@ class Groups(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
+        return self.said
+
+    @property
+    def said(self) -> str:
+        """The form of codes and scales."""
         kind = "symmetric" if self.is_symmetric else "with zeros"
         return f"{self.bits} bits in groups of {self.group}, {kind}"
 
@@ -63,26 +80,40 @@ class Groups(msgspec.Struct, frozen=True):
             found = (*found, zeros)
         return (*found, MadeTensor(f"{module}.weight_shape", "I64", (2,), 16, size))
 
-    def encode(self, rows: Matrix) -> tuple[bytes, ...]:
+    @property
+    def top(self) -> int:
+        """The largest code."""
+        return (1 << self.bits) - 1
+
+    def grid(self, rows: Matrix) -> Grid:
+        """Scales and zeros as they are stored."""
         runs = rows.reshape(len(rows), -1, self.group)
-        top, half = (1 << self.bits) - 1, 1 << (self.bits - 1)
         if self.is_symmetric:
-            bits = _bf16(2 * np.abs(runs).max(axis=2) / np.float32(top))
-            zeros = np.full(bits.shape, half, np.float32)
-        else:
-            low = np.minimum(runs.min(axis=2), 0)
-            bits = _bf16((np.maximum(runs.max(axis=2), 0) - low) / np.float32(top))
-            zeros = np.rint(-low / _floats(bits)).clip(0, top)
-        codes = np.rint(runs / _floats(bits)[..., None]) + zeros[..., None]
-        packed = _words(codes.clip(0, top).astype(np.uint32).reshape(len(rows), -1), self.bits)
-        found = (packed.tobytes(), bits.astype("<u2").tobytes())
+            bits = _bf16(2 * np.abs(runs).max(axis=2) / np.float32(self.top))
+            return Grid(bits, np.full(bits.shape, 1 << (self.bits - 1), np.float32))
+        low = np.minimum(runs.min(axis=2), 0)
+        bits = _bf16((np.maximum(runs.max(axis=2), 0) - low) / np.float32(self.top))
+        return Grid(bits, np.rint(-low / _floats(bits)).clip(0, self.top))
+
+    def encode(self, rows: Matrix) -> tuple[bytes, ...]:
+        grid = self.grid(rows)
+        runs = rows.reshape(len(rows), -1, self.group)
+        codes = np.rint(runs / grid.scales[..., None]) + grid.zeros[..., None]
+        return self.packed(codes.clip(0, self.top).reshape(len(rows), -1), grid)
+
+    def packed(self, codes: Matrix, grid: Grid) -> tuple[bytes, ...]:
+        """``codes``: [rows, K], whole numbers from 0 to ``top``."""
+        found = (
+            _words(codes.astype(np.uint32), self.bits).tobytes(),
+            grid.bits.astype("<u2").tobytes(),
+        )
         if self.is_symmetric:
             return found
-        words = _words(np.ascontiguousarray(zeros.astype(np.uint32).T), self.bits)
+        words = _words(np.ascontiguousarray(grid.zeros.astype(np.uint32).T), self.bits)
         return (*found, np.ascontiguousarray(words.T).tobytes())
 
 
-class Int8Rows(msgspec.Struct, frozen=True):
+class Int8Rows(AnyRows, frozen=True):
     """``int-quantized``, W8A8: int8, an f32 scale for each row."""
 
     format: str = "int-quantized"
@@ -105,7 +136,7 @@ class Int8Rows(msgspec.Struct, frozen=True):
         return codes.tobytes(), scales.astype("<f4").tobytes()
 
 
-class Fp8Rows(msgspec.Struct, frozen=True):
+class Fp8Rows(AnyRows, frozen=True):
     """``float-quantized``: e4m3, an f32 scale for each row."""
 
     format: str = "float-quantized"

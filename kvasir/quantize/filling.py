@@ -58,6 +58,7 @@ def _encode(stream: BinaryIO, piece: Piece, method: RowMethod, places: Mapping[s
             stream.seek(places[target.name])
             stream.write(target.constant)
     at = [places[x.name] for x in piece.targets if x.constant is None]
+    method.begin()
     for rows in _runs(piece.source):
         if not np.isfinite(rows).all():
             raise ModelError(
@@ -68,6 +69,7 @@ def _encode(stream: BinaryIO, piece: Piece, method: RowMethod, places: Mapping[s
             stream.seek(at[i])
             stream.write(data)
             at[i] += len(data)
+    method.end()
 
 
 def _runs(info: TensorInfo) -> Iterator[Matrix]:

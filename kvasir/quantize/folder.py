@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kvasir.formats.safetensors import INDEX_NAME, SINGLE_NAME
 from kvasir.quantize.choose import Selection
 from kvasir.quantize.compressed import FolderMethod
 from kvasir.quantize.filling import Piece, Told, copied, fill
+from kvasir.quantize.target import RowMethod
 from kvasir.weights.source import ModelSource
 
 _BESIDE = (".json", ".txt", ".jinja", ".model", ".tiktoken")
@@ -23,11 +24,16 @@ _CODE = ("*.py", "*.bin", "*.pt")
 _OWN = ("config.json", INDEX_NAME)
 
 
-def folder_pieces(source: ModelSource, method: FolderMethod, choice: Selection) -> list[Piece]:
-    """In the order of the tensors."""
-    quantized = set(choice.quantized)
+def folder_pieces(
+    source: ModelSource,
+    method: FolderMethod,
+    choice: Selection,
+    of_tensor: Callable[[str], RowMethod] | None = None,
+) -> list[Piece]:
+    """In the order of the tensors. ``of_tensor``: the method of each, where they have their own."""
+    quantized, of = set(choice.quantized), of_tensor or (lambda _: method)
     return [
-        Piece(x, method.targets(x.name, x.shape), method) if x.name in quantized else copied(x)
+        Piece(x, method.targets(x.name, x.shape), of(x.name)) if x.name in quantized else copied(x)
         for x in source.tensors.listing()
     ]
 

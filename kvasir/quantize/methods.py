@@ -5,12 +5,14 @@ from __future__ import annotations
 from kvasir.core.errors import ConfigError
 from kvasir.quantize.blocks import BLOCK_FORMATS, Blocks
 from kvasir.quantize.compressed import FolderMethod, Fp8Rows, Groups, Int8Rows
+from kvasir.quantize.gptq import GptqGroups
 
-METHODS = ("rtn", "int8", "fp8", *(f"gguf:{name}" for name in BLOCK_FORMATS))
+METHODS = ("rtn", "gptq", "int8", "fp8", *(f"gguf:{name}" for name in BLOCK_FORMATS))
 BITS = (4, 8)
 _DEFAULT_GROUP = 128
 _DEFAULT_BITS = 4
-_CALIBRATED = ("gptq", "awq", "smoothquant")
+_CALIBRATED = ("awq", "smoothquant")
+_GROUPED = ("rtn", "gptq")
 _FLOATS = ("nf4", "fp4", "nvfp4", "mxfp4", "fp8-block")
 
 
@@ -18,10 +20,11 @@ def method_named(
     name: str, bits: int | None, group: int | None, is_symmetric: bool | None
 ) -> FolderMethod | Blocks:
     """Raises ConfigError for a method that is none, and for options that it does not have."""
-    if name == "rtn":
-        found = Groups(bits or _DEFAULT_BITS, group or _DEFAULT_GROUP, is_symmetric is not False)
+    if name in _GROUPED:
+        kind = GptqGroups if name == "gptq" else Groups
+        found = kind(bits or _DEFAULT_BITS, group or _DEFAULT_GROUP, is_symmetric is not False)
         if found.bits not in BITS:
-            raise ConfigError(f"--bits is {found.bits}: rtn makes {BITS[0]} or {BITS[1]}")
+            raise ConfigError(f"--bits is {found.bits}: {name} makes {BITS[0]} or {BITS[1]}")
         if found.group % 32 or found.group < 32:
             raise ConfigError(f"--group-size is {found.group}: expected a multiple of 32")
         return found
@@ -30,7 +33,9 @@ def method_named(
     options = {"--bits": bits, "--group-size": group, "--sym": is_symmetric}
     said = [option for option, value in options.items() if value is not None]
     if said:
-        raise ConfigError(f"{said[0]} is an option of rtn: {name} has one form, leave it out")
+        raise ConfigError(
+            f"{said[0]} is an option of rtn and gptq: {name} has one form, leave it out"
+        )
     if name == "int8":
         return Int8Rows()
     return Fp8Rows() if name == "fp8" else Blocks(name.removeprefix("gguf:"))
@@ -39,7 +44,7 @@ def method_named(
 def _reason(name: str) -> str:
     word = name.lower()
     if word in _CALIBRATED:
-        return "it chooses by texts, which is not there yet (rtn rounds to the same codes); "
+        return "it chooses by texts, which of these methods gptq alone does yet; "
     if word in _FLOATS:
         return "it is read and not made yet; "
     if word.startswith("gguf:"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,7 @@ from kvasir.quantize.compressed import FolderMethod, Groups
 from kvasir.quantize.filling import Piece, Told
 from kvasir.quantize.folder import folder_pieces, write_folder
 from kvasir.quantize.gguf_file import gguf_pieces, write_gguf_file
+from kvasir.quantize.gptq import Calibrated, GptqGroups, Statistics
 
 _SPARE = 64 << 20
 """Bytes beyond the weights: the header, tokenizer files."""
@@ -35,6 +37,12 @@ class Made(msgspec.Struct, frozen=True):
     n_quantized: int
     narrow: tuple[str, ...]
     """Linears that stayed as they were: rows that are no multiple of 32."""
+    rounded: tuple[str, ...] = ()
+    """Matrices that were rounded to the nearest, for nothing is known of what they read."""
+
+
+Calibrate = Callable[[LoadedModel, Sequence[str]], Statistics]
+"""Statistics of a model, of matrices by the names of their tensors, in the order of the file."""
 
 
 def quantize(
@@ -44,9 +52,10 @@ def quantize(
     *,
     with_head: bool = False,
     told: Told = lambda done, n: None,
+    calibrate: Calibrate | None = None,
 ) -> Made:
-    """Raises ConfigError where ``method`` and model do not fit, ModelError for weights that cannot
-    be quantized or have no room, OSError."""
+    """``calibrate``: for ``GptqGroups``. Raises ConfigError where ``method`` and model do not fit,
+    ModelError for weights that cannot be quantized or have no room, OSError."""
     if output.exists() or output.is_symlink():
         raise ConfigError(f"--output {output} is there already: give another name, or remove it")
     if not output.absolute().parent.is_dir():
@@ -57,13 +66,22 @@ def quantize(
     if isinstance(method, Groups):
         _check_groups(loaded, method, choice)
     source = loaded.source
+    calibrated: Calibrated | None = None
     if isinstance(method, Blocks):
         pieces = gguf_pieces(source, method, choice)
+    elif isinstance(method, GptqGroups):
+        if calibrate is None:
+            raise ConfigError(f"{method.name} chooses by a text: give --calibration FILE or self")
+        calibrated = Calibrated(method, partial(calibrate, loaded, choice.quantized))
+        pieces = folder_pieces(source, method, choice, calibrated.of)
     else:
         pieces = folder_pieces(source, method, choice)
     n_bytes = sum(x.n_bytes for piece in pieces for x in piece.targets)
     _check_room(output, n_bytes)
-    _write(output, loaded, method, choice, pieces, told)
+    metadata = {"quantize.method": method.name, "quantize.source_hash": source.content_hash}
+    if calibrated is not None:
+        metadata["quantize.calibration"] = calibrated.statistics.digest
+    _write(output, loaded, method, choice, pieces, metadata, told)
     return Made(
         path=str(output),
         method=method.name,
@@ -71,6 +89,7 @@ def quantize(
         n_bytes=n_bytes,
         n_quantized=len(choice.quantized),
         narrow=choice.narrow,
+        rounded=() if calibrated is None else tuple(calibrated.rounded),
     )
 
 
@@ -119,11 +138,11 @@ def _write(
     method: FolderMethod | Blocks,
     choice: Selection,
     pieces: Sequence[Piece],
+    metadata: dict[str, str],
     told: Told,
 ) -> None:
     """Beside ``output`` first; then it gets its name."""
     source = loaded.source
-    metadata = {"quantize.method": method.name, "quantize.source_hash": source.content_hash}
     place = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.absolute().parent))
     try:
         if isinstance(method, Blocks):

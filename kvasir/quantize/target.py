@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,10 +37,28 @@ class RowMethod(Protocol):
         """Of a matrix [N, K], or of several [E, N, K]."""
         ...
 
+    def begin(self) -> None:
+        """Before the first rows of a matrix."""
+        ...
+
     def encode(self, rows: Matrix) -> tuple[bytes, ...]:
         """Of targets without a constant; ``rows``: a multiple of 32 of them, or the last. Raises
         ModelError for numbers that it cannot say."""
         ...
+
+    def end(self) -> None:
+        """Behind the last."""
+        ...
+
+
+class AnyRows(msgspec.Struct, frozen=True):
+    """Of methods that keep nothing from one run to the next."""
+
+    def begin(self) -> None:
+        return
+
+    def end(self) -> None:
+        return
 
 
 def finite_scales(scales: Matrix) -> Matrix:

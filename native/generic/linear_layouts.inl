@@ -3,6 +3,7 @@
 #include "generic/linear_panel.inl"
 //
 #include "generic/linear_compact.inl"
+#include "generic/linear_grouped.inl"
 
 namespace kvasir::KVASIR_ISA {
 
@@ -18,6 +19,7 @@ constexpr void (*kLinears[])(const LinearArgs&) = {
     linear_int<FormatIq4>, linear_int<FormatQ8x<false>>, linear_int<FormatQ8x<true>>};
 
 void linear_integer(const LinearArgs& a) {
+  if (const auto linear = grouped_linear(a)) return linear(a);
   (is_compact(a.layout) ? compact_linear(a.layout) : kLinears[int(a.layout) - int(Layout::q8)])(a);
 }
 

@@ -118,7 +118,7 @@ def test_windows_with_few_blocks_take_shorter_steps(models: dict[str, Path]) -> 
     options = EngineOptions(
         model=path, max_model_len=128, max_num_seqs=1, max_num_batched_tokens=128, threads=2
     )
-    reader = ChunkReader(build_engine(options))
+    reader = ChunkReader(build_engine(options).executor)
     expected = reader.read(tokens := [(17 * i * i + 5 * i) % 320 for i in range(128)], 0, 128, 64)
     expected = expected.copy()
     (window,) = reader._sizes.windows

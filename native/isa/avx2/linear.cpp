@@ -13,6 +13,8 @@ constexpr bool kPanels = true;
 }  // namespace kvasir::isa_avx2
 
 #include "isa/avx2/unpack.inl"
+//
+#include "isa/avx2/words.inl"
 
 namespace kvasir::isa_avx2 {
 
@@ -68,6 +70,8 @@ KVASIR_INLINE vf int_dot(const Unpacked& u, const int8_t* a, int32_t start) {
 #include "generic/bf16_pair.inl"
 //
 #include "generic/int_dots.inl"
+#include "generic/span_dots.inl"
+//
 #include "generic/linear_bf16.inl"
 //
 #include "generic/linear_layouts.inl"

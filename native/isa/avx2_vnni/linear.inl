@@ -10,6 +10,8 @@ constexpr bool kPanels = true;
 }  // namespace kvasir::KVASIR_ISA
 
 #include "isa/avx2/unpack.inl"
+//
+#include "isa/avx2/words.inl"
 
 namespace kvasir::KVASIR_ISA {
 
@@ -43,5 +45,7 @@ KVASIR_INLINE void int_dots(const Unpacked* u, const int8_t* const* a, int64_t o
 #include "generic/math.inl"
 //
 #include "generic/linear.inl"
+//
+#include "generic/span_dots.inl"
 //
 #include "generic/linear_layouts.inl"

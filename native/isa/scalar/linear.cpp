@@ -12,6 +12,8 @@ constexpr bool kPanels = false;
 }  // namespace kvasir::isa_scalar
 
 #include "isa/scalar/unpack.inl"
+//
+#include "isa/scalar/words.inl"
 
 namespace kvasir::isa_scalar {
 
@@ -36,6 +38,8 @@ KVASIR_CALL vf int_dot(const Unpacked& u, const int8_t* a, int32_t start) {
 #include "generic/bf16_pair.inl"
 //
 #include "generic/int_dots.inl"
+#include "generic/span_dots.inl"
+//
 #include "generic/linear_bf16.inl"
 //
 #include "generic/linear_layouts.inl"

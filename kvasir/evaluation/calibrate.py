@@ -1,0 +1,184 @@
+"""What the linears of a model read of a text: X^T X of their rows, as the engine computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace as with_options
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from kvasir.config.options import EngineOptions
+from kvasir.core.errors import ConfigError
+from kvasir.engine.build import resolve_options
+from kvasir.evaluation.chunks import SELF, Chunks, chunks_of_file, chunks_written
+from kvasir.evaluation.reader import STEP, ChunkReader
+from kvasir.exec.backend import Wishes
+from kvasir.exec.cpu.backend import CPU
+from kvasir.exec.cpu.executor import CpuExecutor
+from kvasir.ir.bundle import as_bundle
+from kvasir.ir.program import Program
+from kvasir.models.loaded import LoadedModel
+
+CHUNK = 512
+"""Tokens of a chunk."""
+MAX_CHUNKS = 128
+"""Of a file that are read, unless another number is asked for."""
+_BUDGET = 1 << 30
+"""Bytes of the products that are gathered in one pass over the text, where one is not larger."""
+Floats = NDArray[np.float32]
+Told = Callable[[int, int], None]
+
+
+class Calibration:
+    """Runs the model over the text as often as the budget of memory asks for: products of as many
+    inputs as fit are gathered in a pass, in the order in which they are asked for."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        tensors: Sequence[str],
+        options: EngineOptions,
+        text: str,
+        n_chunks: int | None = None,
+        told: Told = lambda done, n: None,
+    ) -> None:
+        """``tensors``: matrices in the order in which they will be asked for; ``text``: a file, or
+        ``self``; ``told``: how many chunks of how many a pass has read. Raises ConfigError."""
+        if text != SELF and not Path(text).is_file():
+            raise ConfigError(
+                f"--calibration {text} is no file: give one of plain text in the model's language, "
+                f"or '{SELF}' for texts that the model writes"
+            )
+        program, executor = _executor(model, options)
+        self._executor, self._program = executor, program
+        self._reader = ChunkReader(executor)
+        self._chunks = _chunks(model, text, n_chunks, self._reader)
+        self._told = told
+        inputs = _inputs(program)
+        self._wanted = [(name, inputs[name]) for name in tensors if name in inputs]
+        """Tensors that nobody asked for yet, and the values that they meet."""
+        self._grams: dict[str, Floats] = {}
+
+    @property
+    def digest(self) -> str:
+        tokens = np.array([x for chunk in self._chunks for x in (*chunk, -1)], np.int32)
+        return blake2b(tokens.tobytes(), digest_size=16).hexdigest()
+
+    def gram(self, tensor: str) -> Floats | None:
+        """As ``Statistics`` has it (``quantize.gptq``)."""
+        value = dict(self._wanted).get(tensor)
+        if value is None:
+            return None
+        if value not in self._grams:
+            self._gather(self._next_values(value))
+        found = self._grams[value]
+        self._wanted = [x for x in self._wanted if x[0] != tensor]
+        if value not in {x for _, x in self._wanted}:
+            del self._grams[value]
+        return found
+
+    def close(self) -> None:
+        self._executor.close()
+
+    def _next_values(self, first: str) -> list[str]:
+        """``first``, and those that are asked for next, while there is room."""
+        found, left = [first], _BUDGET - sum(x.nbytes for x in self._grams.values())
+        left -= 4 * self._columns(first) ** 2
+        for _, value in self._wanted:
+            size = 4 * self._columns(value) ** 2
+            if value in found or value in self._grams:
+                continue
+            if size > left:
+                break
+            found.append(value)
+            left -= size
+        return found
+
+    def _columns(self, value: str) -> int:
+        lowered = self._executor.lowered
+        return lowered.buffers[lowered.values[value]].columns
+
+    def _gather(self, values: Sequence[str]) -> None:
+        until = self._last_record(values)
+        self._grams |= {x: np.zeros((self._columns(x),) * 2, np.float32) for x in values}
+        for i, tokens in enumerate(self._chunks):
+            runs: dict[str, list[Floats]] = {x: [] for x in values}
+            for n in self._reader.steps(tokens, until):
+                for x, rows in runs.items():
+                    rows.append(self._rows(x, n))
+            for x, rows in runs.items():
+                both = np.concatenate(rows)
+                self._grams[x] += both.T @ both
+            self._told(i + 1, len(self._chunks))
+
+    def _last_record(self, values: Sequence[str]) -> int:
+        """By which all are computed."""
+        ops = self._program.ops
+        made = {i for i, op in enumerate(ops) if set(op.outs) & set(values)}
+        return max(i for i, op in enumerate(self._executor.lowered.op_of_record) if op in made)
+
+    def _rows(self, value: str, n: int) -> Floats:
+        """A copy of its first ``n`` rows."""
+        lowered = self._executor.lowered
+        buffer = lowered.buffers[lowered.values[value]]
+        size = {"f32": 4, "bf16": 2}[buffer.dtype]
+        data = self._executor.arena[buffer.offset : buffer.offset + n * buffer.columns * size]
+        if size == 4:
+            return data.view(np.float32).reshape(n, -1).copy()
+        return (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(n, -1)
+
+
+def calibrated_by(
+    options: EngineOptions, text: str, n_chunks: int | None, told: Told
+) -> Callable[[LoadedModel, Sequence[str]], Calibration]:
+    """Of a model and its matrices, once they are known."""
+
+    def calibrate(model: LoadedModel, tensors: Sequence[str]) -> Calibration:
+        return Calibration(model, tensors, options, text, n_chunks, told)
+
+    return calibrate
+
+
+def _inputs(program: Program) -> dict[str, str]:
+    """Tensor -> the value that its linear reads; of tensors that one linear reads, of a model that
+    is not quantized."""
+    found: dict[str, set[str]] = {}
+    for op in program.ops:
+        for name in op.weights:
+            for tensor in program.weights[name].sources:
+                readable = op.kind == "linear" and len(program.weights[name].shape) == 2
+                found.setdefault(tensor, set()).add(op.ins[0] if readable else "")
+    return {
+        tensor: min(names) for tensor, names in found.items() if names != {""} and len(names) == 1
+    }
+
+
+def _executor(model: LoadedModel, options: EngineOptions) -> tuple[Program, CpuExecutor]:
+    """Whose steps leave all inputs of linears in their places."""
+    asked = with_options(
+        options,
+        model=str(model.source.path),
+        max_model_len=CHUNK,
+        max_num_seqs=1,
+        max_num_batched_tokens=STEP,
+        async_scheduling=False,
+        enable_prefix_caching=False,
+    )
+    config = resolve_options(asked, CPU.facts(model))
+    program, binding = CPU.program(model, config)
+    kept = sorted({x for x in _inputs(program).values() if x not in program.outputs})
+    tapped = replace(program, outputs=(*program.outputs, *kept))
+    executor = CPU.make(as_bundle(tapped), binding, config, Wishes())
+    assert isinstance(executor, CpuExecutor)
+    return tapped, executor
+
+
+def _chunks(model: LoadedModel, text: str, n: int | None, reader: ChunkReader) -> Chunks:
+    if text == SELF:
+        return chunks_written(reader, model, CHUNK, n, seed=0)
+    found = chunks_of_file(Path(text), model, CHUNK, n)
+    return found if n else found[:MAX_CHUNKS]

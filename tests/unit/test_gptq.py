@@ -1,0 +1,129 @@
+"""GPTQ: codes are those of the textbook, what a calibration reads is what linears read, and outputs
+of a model come nearer than by rounding to the nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kvasir.cli.main import run_command
+from kvasir.config.options import EngineOptions
+from kvasir.core.errors import ConfigError, ModelError
+from kvasir.evaluation import calibrate
+from kvasir.evaluation.calibrate import Calibration
+from kvasir.formats.decode import values_of
+from kvasir.models.loaded import LoadedModel, load_model
+from kvasir.quantize.choose import choose
+from kvasir.quantize.compressed import Groups
+from kvasir.quantize.gptq import corrected_codes, factor_of
+from kvasir.quantize.methods import method_named
+from kvasir.quantize.quantize import quantize
+from kvasir.weights.source import open_model
+from tests import tiny
+from tests.quantized_kinds import llama
+
+Floats = NDArray[np.float32]
+GPTQ = method_named("gptq", 4, 32, None)
+
+
+def opened(model: LoadedModel) -> Calibration:
+    tensors = choose(model, with_head=False).quantized
+    return Calibration(model, tensors, EngineOptions(threads=1), "self", 2)
+
+
+def textbook(w: Floats, gram: Floats, method: Groups) -> NDArray[np.float64]:
+    """Codes of one row, in float64: each input in turn, the inverse made anew for those left."""
+    grid = method.grid(w[None])
+    full = gram.astype(np.float64) + 0.01 * np.diagonal(gram).mean() * np.eye(len(w))
+    left, codes = w.astype(np.float64), np.zeros(len(w))
+    order = list(np.argsort(-np.diagonal(gram), kind="stable"))
+    while order:
+        inverse = np.linalg.inv(full[np.ix_(order, order)])
+        j = order[0]
+        scale, zero = grid.scales[0, j // method.group], grid.zeros[0, j // method.group]
+        codes[j] = np.clip(np.rint(left[j] / scale) + zero, 0, method.top)
+        error = (left[j] - (codes[j] - zero) * scale) / inverse[0, 0]
+        left[order] -= error * inverse[0]
+        order = order[1:]
+    return codes
+
+
+@pytest.mark.parametrize("is_symmetric", [True, False])
+def test_codes_are_the_textbooks(is_symmetric: bool) -> None:
+    rng = np.random.default_rng(5)
+    method = Groups(4, 32, is_symmetric)
+    w = rng.standard_normal((3, 192), np.float32)
+    x = rng.standard_normal((400, 192), np.float32) @ rng.standard_normal((192, 192), np.float32)
+    gram = x.T @ x
+    packed = corrected_codes(w, factor_of(gram), method)
+    expected = np.stack([textbook(row, gram, method) for row in w])
+    words = np.frombuffer(packed[0], "<u4").reshape(3, -1)
+    found = (words[..., None] >> np.arange(0, 32, 4, dtype=np.uint32) & 15).reshape(3, -1)
+    assert (found == expected).mean() > 0.99  # a tie may fall otherwise in float32
+    assert packed[0] != method.encode(w)[0] and packed[1] == method.encode(w)[1]
+
+
+def test_what_is_read_is_what_linears_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first layer; and passes of one product each find what one pass finds."""
+    model = load_model(str(tiny.write_hf(llama(), tmp_path / "origin")))
+    calibration = opened(model)
+    names = choose(model, with_head=False).quantized
+    grams = {x: calibration.gram(x) for x in names}
+    layer = "model.layers.0.self_attn."
+    assert grams[f"{layer}q_proj.weight"] is grams[f"{layer}v_proj.weight"]
+    tensors = {x: values_of(model.source.tensors[x]) for x in model.source.tensors}
+    x = tensors["model.embed_tokens.weight"][np.concatenate(calibration._chunks)]
+    root = np.sqrt(np.square(x, dtype=np.float64).mean(axis=1, keepdims=True) + 1e-5)
+    rows = x / root * tensors["model.layers.0.input_layernorm.weight"]
+    expected, found = rows.T @ rows, grams[f"{layer}q_proj.weight"]
+    assert found is not None
+    assert np.abs(found - expected).max() <= 0.02 * np.abs(expected).max()
+    monkeypatch.setattr(calibrate, "_BUDGET", 1)
+    again = opened(model)
+    for name in names:
+        one, other = again.gram(name), grams[name]
+        assert one is not None and other is not None and np.array_equal(one, other), name
+    assert again.digest == calibration.digest
+
+
+def test_outputs_come_nearer(tmp_path: Path) -> None:
+    """Of every linear on what it read; and the same bytes again."""
+    origin = str(tiny.write_hf(llama(), tmp_path / "origin"))
+
+    def calibrated(model: LoadedModel, tensors: Sequence[str]) -> Calibration:
+        return Calibration(model, tensors, EngineOptions(threads=1), "self", 2)
+
+    made = quantize(origin, GPTQ, tmp_path / "gptq", calibrate=calibrated)
+    assert made.n_quantized == 21 and not made.rounded and "by GPTQ" in made.method
+    quantize(origin, method_named("rtn", 4, 32, None), tmp_path / "rtn")
+    model = load_model(origin)
+    calibration, folders = opened(model), [open_model(tmp_path / x) for x in ("gptq", "rtn")]
+    ratios = []
+    for name in choose(model, with_head=False).quantized:
+        gram, w = calibration.gram(name), values_of(model.source.tensors[name])
+        assert gram is not None
+        errors = [values_of(x.tensors[name]) - w for x in folders]
+        one, other = (float(np.einsum("nk,kj,nj->", e, gram, e)) for e in errors)
+        ratios.append(one / other)
+    assert max(ratios) < 1 and np.mean(ratios) < 0.8, ratios
+    quantize(origin, GPTQ, tmp_path / "again", calibrate=calibrated)
+    written = [(tmp_path / x / "model.safetensors").read_bytes() for x in ("gptq", "again")]
+    assert written[0] == written[1] and b"quantize.calibration" in written[0][:4096]
+
+
+def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    origin = str(tiny.write_hf(llama(), tmp_path / "origin"))
+    with pytest.raises(ConfigError, match="give --calibration FILE or self"):
+        quantize(origin, GPTQ, tmp_path / "made")
+    with pytest.raises(ModelError, match="not finite"):
+        factor_of(np.full((32, 32), np.nan, np.float32))
+    words = ["quantize", origin, "--output", str(tmp_path / "made"), "--group-size", "32"]
+    assert run_command([*words, "--method", "rtn", "--calibration", "self"]) == 2
+    assert "--calibration is an option of gptq" in capsys.readouterr().err
+    assert run_command([*words, "--method", "gptq", "--calibration", "no.txt"]) == 2
+    assert "no.txt is no file" in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()
