@@ -179,6 +179,10 @@ class Engine:
         self._unsaved = None
         self._whole(self._scheduler.reset_prefix_cache)
 
+    def reset_mm_cache(self) -> None:
+        """Forget the rows that towers made of images; what comes later has them computed again."""
+        self._whole(self._executor.forget_media)
+
     @property
     def is_forgetting(self) -> bool:
         """Whether the disk still has what was to be forgotten: another engine would find it."""
