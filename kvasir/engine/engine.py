@@ -119,6 +119,12 @@ class Engine:
         """Compute one step if there is one; raises EngineFault when the executor fails."""
         return self._whole(self._step)
 
+    @property
+    def lead(self) -> float:
+        """Seconds for which ``step`` may wait while another runs: requests that come meanwhile need
+        not wait for one more."""
+        return self._loop.lead
+
     def _queue(self, request_id: int) -> None:
         """What waits for its constraint no more."""
         request, since = self._unprepared.pop(request_id, (None, 0.0))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -122,15 +123,17 @@ def test_what_is_asked_is_written_in_pieces(store: Store, written: list[int]) ->
     shown = msgspec.Raw(b'{"id":"response","status":"completed","output":[]}')
     record = ResponseRecord(response=shown, messages=messages, n_before=3, items_before=items)
 
+    kinds: tuple[entries.Kind, ...] = ("chat", "response")
+
     async def ask() -> None:
         adding = [
             asyncio.create_task(chats.add("chat", OWNER, "m", messages, KEPT_BYTES, {"a": "b"})),
             asyncio.create_task(responses.add("response", OWNER, "m", record)),
         ]
         while not all(task.done() for task in adding):
-            for kind in ("chat", "response"):
-                n = await store.run(lambda db, kind=kind: len(entries.ids(db, kind)))
-                assert not n or adding[kind == "response"].done() or sum(written) > 12 * MIB
+            for task, kind in zip(adding, kinds, strict=True):
+                found = await store.run(partial(entries.ids, kind=kind))
+                assert not found or task.done() or sum(written) > 12 * MIB
         await asyncio.gather(*adding)
         asked = Page(9, metadata=(("a", "b"),))
         assert (await store.run(lambda db: entries.page(db, "chat", OWNER, asked, 0.0)))[0]
