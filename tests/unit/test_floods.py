@@ -30,7 +30,6 @@ from kvasir.serve.messages import (
     Cancel,
     HoldingsAnswer,
     News,
-    ResetMediaCache,
     ResetPrefixCache,
     Submit,
 )
@@ -217,22 +216,6 @@ def test_a_question_is_answered_in_its_turn(pair: tuple[socket.socket, socket.so
     assert reset == CacheReset()
     assert isinstance(answer, HoldingsAnswer)
     assert [x.id for x in answer.holdings] == [0]
-
-
-def test_rows_of_images_are_forgotten_in_their_turn(
-    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gaps = Gaps(pair[0])
-    running: list[int] = []
-    ask = gaps.engine.holdings
-    monkeypatch.setattr(FakeExecutor, "forget_media", lambda _: running.append(len(ask())))
-    for i in range(2):
-        gaps.errands.take(Submit(EngineRequest(i, PROMPT, PARAMS)))
-        gaps.errands.take(ResetMediaCache())
-        gaps.errands.run(1.0, is_idle=True)
-        gaps.engine.step()
-    assert running == [0, 1]
-    assert received(pair[1]) == []
 
 
 # Frames

@@ -120,8 +120,8 @@ def test_what_is_asked_is_written_in_pieces(store: Store, written: list[int]) ->
     chats, responses = Chats(store, 1), Responses(store, Conversations(store, 1), 1)
     messages = (*MESSAGES, LARGE)
     items = tuple(msgspec.Raw(b'{"text":"%s"}' % (b"x" * SHORT)) for _ in range(20))
-    shown = msgspec.Raw(b'{"id":"response","status":"completed","output":[]}')
-    record = ResponseRecord(response=shown, messages=messages, n_before=3, items_before=items)
+    answer = msgspec.Raw(b'{"id":"response","status":"completed","output":[]}')
+    record = ResponseRecord(response=answer, messages=messages, n_before=3, items_before=items)
 
     kinds: tuple[entries.Kind, ...] = ("chat", "response")
 
@@ -132,8 +132,8 @@ def test_what_is_asked_is_written_in_pieces(store: Store, written: list[int]) ->
         ]
         while not all(task.done() for task in adding):
             for task, kind in zip(adding, kinds, strict=True):
-                found = await store.run(partial(entries.ids, kind=kind))
-                assert not found or task.done() or sum(written) > 12 * MIB
+                shown = await store.run(partial(entries.ids, kind=kind))
+                assert not shown or task.done() or sum(written) > 12 * MIB
         await asyncio.gather(*adding)
         asked = Page(9, metadata=(("a", "b"),))
         assert (await store.run(lambda db: entries.page(db, "chat", OWNER, asked, 0.0)))[0]

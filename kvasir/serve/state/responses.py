@@ -91,7 +91,7 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.messages, *answer)
 
     def _answered(self) -> tuple[ChatMessage, ...]:
-        shown = msgspec.json.decode(self.response, type=_Said)
+        shown = msgspec.json.decode(self.response, type=_ResponseSaid)
         if shown.status not in ENDED_WELL:
             raise RequestError(
                 f"the response {shown.id!r} is {shown.status}: go on from one that is complete",
@@ -120,7 +120,7 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.msgpack.encode([bytes(item) for item in self.items_before])
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _ResponseSaid(msgspec.Struct, frozen=True):
     """What is read of a response to go on with it."""
 
     id: str
