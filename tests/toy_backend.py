@@ -95,6 +95,9 @@ class ToyExecutor:
         self._queue.append((plan, handle))
         return handle
 
+    def forget_media(self) -> None:
+        """It sees no images."""
+
     def close(self) -> None:
         while self._queue:
             self.run_next()

@@ -119,6 +119,12 @@ class Engine:
         """Compute one step if there is one; raises EngineFault when the executor fails."""
         return self._whole(self._step)
 
+    @property
+    def lead(self) -> float:
+        """Seconds for which ``step`` may wait while another runs: requests that come meanwhile need
+        not wait for one more."""
+        return self._loop.lead
+
     def _queue(self, request_id: int) -> None:
         """What waits for its constraint no more."""
         request, since = self._unprepared.pop(request_id, (None, 0.0))
@@ -178,6 +184,10 @@ class Engine:
         """Forget all cached blocks; what runs goes on."""
         self._unsaved = None
         self._whole(self._scheduler.reset_prefix_cache)
+
+    def reset_mm_cache(self) -> None:
+        """Forget the rows that towers made of images; what comes later has them computed again."""
+        self._whole(self._executor.forget_media)
 
     @property
     def is_forgetting(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
@@ -13,6 +14,10 @@ from kvasir.engine.masking import Masking
 from kvasir.exec.base import Executor, Handle
 from kvasir.sched.request import Request
 from kvasir.sched.scheduler import Scheduler
+
+LATE_SHARE, LATE_SECONDS = 0.7, 0.003
+"""Of what a running step is expected to take, after which the next is planned; and how much
+sooner, so that it is there in time however late this thread wakes up. Short ones do not wait."""
 
 
 class EngineFault(KvasirError):
@@ -51,6 +56,14 @@ class Loop:
         self._scheduler = scheduler
         self._masking = masking
         self.watch: Watch | None = None
+        self._landed = 0.0
+        """When the newest result came, and the step behind it began."""
+
+    @property
+    def lead(self) -> float:
+        """Seconds for which the next ``step`` may wait at no cost: what comes meanwhile is in its
+        plan."""
+        return 0.0
 
     def step(self) -> tuple[TokenEvent, ...]:
         """Commit one plan and tell the news; no news when there is nothing to compute."""
@@ -78,6 +91,7 @@ class Loop:
         self._masking.settle()
         with _faults_of(flight.plan):
             result = flight.handle.result()
+        self._landed = time.monotonic()
         result = self._masking.heard(flight.plan, result)
         if self.watch is not None:
             self.watch.done()
@@ -96,6 +110,13 @@ class OverlappedLoop(Loop):
     would begin with a token that may turn out to be forced, and has nothing else to compute."""
 
     _flight: _Flight | None = None
+
+    @property
+    def lead(self) -> float:
+        if self._flight is None:
+            return 0.0
+        late = self._landed + LATE_SHARE * self._flight.seconds - LATE_SECONDS
+        return max(0.0, late - time.monotonic())
 
     def step(self) -> tuple[TokenEvent, ...]:
         running = self._flight or self._fill(self._launch())

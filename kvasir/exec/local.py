@@ -15,6 +15,7 @@ from kvasir.core.plan import Copy, Move, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.base import BlockStore, Fills, Handle
 from kvasir.exec.masks import ConstrainedSlots, StepMasks
+from kvasir.exec.media import MediaRows
 from kvasir.exec.order import before_rows
 from kvasir.exec.steps import StepThread
 from kvasir.exec.tables import SlotTables
@@ -54,6 +55,8 @@ class LocalExecutor(ABC, Generic[M]):
         self._constrained = ConstrainedSlots()
         self.masks: M | None = None
         """Of the running step; None when none of its rows has one."""
+        self._media: MediaRows | None = None
+        """None for a target that takes no rows in place of embeddings."""
 
     def attach(self, store: BlockStore) -> None:
         self._store = store
@@ -75,6 +78,10 @@ class LocalExecutor(ABC, Generic[M]):
     def prepare(self, plan: StepPlan) -> None:
         """All that comes before the rows, but the changes of tables."""
         before_rows(plan, self, self._store)
+
+    def forget_media(self) -> None:
+        if self._media is not None:
+            self._media.forget()
 
     @abstractmethod
     def read_block(self, group: int, block: int) -> bytes: ...

@@ -90,6 +90,7 @@ class MediaRows:
         self._slots = MediaSlots()
         self._kept: OrderedDict[bytes, Floats] = OrderedDict()
         self._n_bytes = 0
+        self._is_stale = False
         self.n_computed = 0
         """Tiles so far."""
         self.seconds = 0.0
@@ -97,6 +98,10 @@ class MediaRows:
 
     def write(self, plan: StepPlan) -> None:
         """Raises KvasirError where a plan has a part of what sees each other."""
+        if self._is_stale:
+            self._is_stale = False
+            self._kept.clear()
+            self._n_bytes = 0
         self.seconds = 0.0
         self._is_media[: plan.n_tokens] = 0
         if self._ends is not None:
@@ -110,6 +115,10 @@ class MediaRows:
             self._is_media[run.at : run.at + run.n] = 1
             if self._ends is not None:
                 self._ends[run.at : run.at + run.n] = _whole_end(run)
+
+    def forget(self) -> None:
+        """Plans that are written later find no rows of those before them. From any thread."""
+        self._is_stale = True
 
     def _rows(self, media: Media) -> Floats:
         rows = self._kept.pop(media.digest, None)

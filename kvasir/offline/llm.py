@@ -163,6 +163,10 @@ class LLM(VectorCalls):
         self._turns.call(lambda _: self._has().built.engine.reset_prefix_cache())
         return True
 
+    def reset_mm_cache(self) -> None:
+        """Forgets the rows that towers made of images; cached KV blocks stay."""
+        self._turns.call(lambda _: self._has().built.engine.reset_mm_cache())
+
     def close(self) -> None:
         """Gives memory and threads back, after the calls that wait. Closing again does nothing, and
         neither does closing in a child of fork."""

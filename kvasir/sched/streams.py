@@ -22,7 +22,7 @@ def abreast(ready: list[Request], pace: Pace) -> tuple[list[Request], dict[str, 
     costs, room = pace.costs, pace.context_room(len(ready))
     seconds = costs.costs.pair + costs.costs.entry
     if seconds * sum([request.n_computed for request in ready]) <= room:
-        return ready, {}
+        return ready, _contexts(ready, seconds)
     own = _held(ready)
     taken = {tenant: _turns(requests, int(room / seconds)) for tenant, requests in own.items()}
     left_out = {x for tenant, requests in own.items() for x in requests if x not in taken[tenant]}
@@ -34,6 +34,14 @@ def abreast(ready: list[Request], pace: Pace) -> tuple[list[Request], dict[str, 
         for tenant, requests in taken.items()
     }
     return [request for request in ready if request not in left_out], contexts
+
+
+def _contexts(ready: list[Request], seconds: float) -> dict[str, float]:
+    """By their tenants what contexts take, of which an entry takes ``seconds``."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for request in ready:
+        found[request.standing.tenant] += seconds * request.n_computed
+    return found
 
 
 def _held(ready: list[Request]) -> dict[str, list[Request]]:

@@ -238,6 +238,7 @@ ROUTES = described(
 ADMIN_ROUTES = (
     RouteSpec("POST", "/reset_prefix_cache", routes_admin.post_reset_prefix_cache, "admin"),
     RouteSpec("POST", "/flush_cache", routes_admin.post_reset_prefix_cache, "admin"),
+    RouteSpec("POST", "/reset_mm_cache", routes_admin.post_reset_mm_cache, "admin"),
     RouteSpec("POST", "/engine/swap", routes_admin.post_engine_swap, "admin"),
     RouteSpec("POST", "/sleep", routes_admin.post_sleep, "admin"),
     RouteSpec("POST", "/wake_up", routes_admin.post_wake_up, "admin"),

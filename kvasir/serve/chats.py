@@ -22,6 +22,7 @@ from kvasir.serve.exchange import Exchange
 from kvasir.serve.generation import Nobody
 from kvasir.serve.jobs import Server
 from kvasir.serve.lifecycle import Unavailable
+from kvasir.serve.long import beside
 from kvasir.serve.parts import Parts
 from kvasir.serve.reopened import Reopened, reopened
 from kvasir.serve.run import AnswerRun, after
@@ -161,7 +162,7 @@ async def begin_chat(
     (429), StorageFull (507), and what the run raises."""
     chats, resolved = service.state.chats, kept.resolved
     owner = service.owner(exchange)
-    data = lasting(kept).encode()
+    data = await beside(sum(map(len, resolved.images)), lasting(kept).encode)
     await chats.add(kept.envelope.id, owner, resolved.model, messages, data, keep.metadata)
     listener = Nobody(exchange.arrived, exchange.note)
     timeout = service.options.request_timeout

@@ -340,6 +340,12 @@ class AsyncClient:
         if self.state != "asleep":
             await asyncio.shield(asked)
 
+    def reset_mm_cache(self) -> None:
+        """Requests that come later have the rows of their images computed: by this engine, or the
+        next, which begins with none. Raises EngineDown."""
+        self._open_info()
+        self.ledger.forget_media()
+
     async def idle(self) -> None:
         """Returns when no request is open."""
         await self._idle.wait()

@@ -60,9 +60,13 @@ class Inbox:
         self._thread = threading.Thread(target=self._read, name="kvasir-inbox", daemon=True)
         self._thread.start()
 
-    def take(self, *, wait: bool) -> list[ToEngine | None]:
-        """All messages that arrived; None stands for the end of the connection."""
-        messages = [self._queue.get()] if wait else []
+    def take(self, seconds: float | None) -> list[ToEngine | None]:
+        """All messages that arrived; None stands for the end of the connection. If there are none
+        it waits for one, at most ``seconds``; None: for as long as it takes."""
+        messages = []
+        if seconds is None or seconds > 0:
+            with suppress(queue.Empty):
+                messages.append(self._queue.get(timeout=seconds))
         while not self._queue.empty():
             messages.append(self._queue.get())
         return messages
@@ -102,7 +106,8 @@ def serve(engine: Engine, inbox: Inbox, sock: socket.socket, heartbeat: Heartbea
             pass
         if is_idle and inbox.is_empty:
             tidy()
-        for message in inbox.take(wait=is_idle and not draining):
+        lead = 0.0 if frozen or errands else engine.lead
+        for message in inbox.take(None if is_idle and not draining else lead):
             if message is None or (isinstance(message, Shutdown) and not message.drain):
                 return
             draining = draining or isinstance(message, Shutdown)
@@ -112,6 +117,8 @@ def serve(engine: Engine, inbox: Inbox, sock: socket.socket, heartbeat: Heartbea
                 errands.take(message)
         frozen = frozen and not draining
         errands.run(seconds, is_idle=not engine.has_work)
+        if engine.lead and not frozen:
+            continue
         if engine.has_work and not frozen:
             began = time.perf_counter()
             outbox.step(engine.step())

@@ -21,6 +21,7 @@ from kvasir.serve.messages import (
     HoldingsAnswer,
     KeepText,
     Release,
+    ResetMediaCache,
     ResetPrefixCache,
     Submit,
     ToEngine,
@@ -104,10 +105,14 @@ class Errands:
         elif isinstance(message, AskHoldings):
             self._outbox.send(HoldingsAnswer(self._engine.holdings()))
             yield
-        elif isinstance(message, ResetPrefixCache):
-            yield from self._reset()
+        elif isinstance(message, ResetPrefixCache | ResetMediaCache):
+            yield from self._reset(message)
 
-    def _reset(self) -> Iterator[None]:
+    def _reset(self, message: ResetPrefixCache | ResetMediaCache) -> Iterator[None]:
+        if isinstance(message, ResetMediaCache):
+            self._engine.reset_mm_cache()
+            yield
+            return
         self._engine.reset_prefix_cache()
         yield
         while self._engine.is_forgetting:

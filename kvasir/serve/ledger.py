@@ -25,6 +25,7 @@ from kvasir.serve.messages import (
     HoldingsAnswer,
     News,
     Release,
+    ResetMediaCache,
     Submit,
     ToEngine,
 )
@@ -147,6 +148,10 @@ class Ledger:
 
     def freeze(self, is_frozen: bool) -> None:
         self._send(Freeze(is_frozen))
+
+    def forget_media(self) -> None:
+        """What the engine keeps of images, before it is sent anything else."""
+        self._send(ResetMediaCache())
 
     def end(self, error: KvasirError) -> None:
         """Nobody will answer any more."""

@@ -50,6 +50,10 @@ class ResetPrefixCache(msgspec.Struct, frozen=True, tag="reset_prefix_cache"):
     """Forget all cached blocks, on disk as well; answered when it is done."""
 
 
+class ResetMediaCache(msgspec.Struct, frozen=True, tag="reset_mm_cache"):
+    """Forget the rows of images; what is sent later has them computed again."""
+
+
 class Freeze(msgspec.Struct, frozen=True, tag="freeze"):
     """No step is begun until it is undone."""
 
@@ -97,6 +101,7 @@ ToEngine = (
     | Release
     | AskHoldings
     | ResetPrefixCache
+    | ResetMediaCache
     | Freeze
     | Shutdown
 )

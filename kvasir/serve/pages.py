@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from kvasir.core.errors import RequestError
 from kvasir.serve.dialects.items import ALWAYS_TOLD, LOGPROBS
+from kvasir.serve.parts import HOLE, Parts, filled, listed, spelled
 from kvasir.serve.query import pop_list
 from kvasir.serve.resolved import Json
 from kvasir.serve.state.entries import Gone, Page
@@ -52,3 +53,8 @@ def paged(items: Sequence[Json], has_more: bool) -> Json:
     first, last = (items[0]["id"], items[-1]["id"]) if items else (None, None)
     found: Json = {"object": "list", "data": items, "first_id": first, "last_id": last}
     return {**found, "has_more": has_more}
+
+
+def spelled_page(page: Json) -> Parts:
+    """A page as JSON, whose items may be large."""
+    return filled({**page, "data": HOLE}, listed(map(spelled, page["data"])))

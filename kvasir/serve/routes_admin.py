@@ -25,6 +25,16 @@ async def post_reset_prefix_cache(service: Service, exchange: Exchange) -> None:
     await exchange.send_json({"status": "reset"})
 
 
+async def post_reset_mm_cache(service: Service, exchange: Exchange) -> None:
+    """vLLM's: images of requests that come after the answer go through the tower again, but for
+    those whose KV blocks are cached. Raises EngineDown (503)."""
+    read_query(exchange, ())
+    for client in service.clients:
+        await client.wait_ready()
+        client.reset_mm_cache()
+    await exchange.send_json({"status": "reset"})
+
+
 async def post_engine_swap(service: Service, exchange: Exchange) -> None:
     """Another engine, with the options that the body names, goes on with what runs.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 from msgspec.structs import replace
 
@@ -11,7 +13,7 @@ from kvasir.serve.continued import read_log
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.generation import Nobody
 from kvasir.serve.lifecycle import Unavailable
-from kvasir.serve.pages import paged
+from kvasir.serve.pages import paged, spelled_page
 from kvasir.serve.parts import HOLE, filled, listed
 from kvasir.serve.protocol.notes import check_metadata
 from kvasir.serve.protocol.parse import parse_request
@@ -93,7 +95,8 @@ async def get_chat_messages(service: Service, exchange: Exchange) -> None:
     asked = _page(read_query(exchange, ("after", "limit", "order")))
     chats, chat_id = service.state.chats, _id(exchange)
     found, has_more = await chats.messages(chat_id, service.owner(exchange), asked)
-    await exchange.send_json(paged([_message(*one) for one in found], has_more))
+    page = paged([_message(*one) for one in found], has_more)
+    await exchange.send_parts(await asyncio.to_thread(spelled_page, page))
 
 
 def _message(name: str, message: ChatMessage) -> Json:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection
+
 import msgspec
 
 from kvasir.core.errors import RequestError
@@ -11,14 +14,16 @@ from kvasir.serve.dialects.items import shown_items
 from kvasir.serve.dialects.response_answer import ResponsesGrammar
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.lifecycle import Unavailable
-from kvasir.serve.pages import included, page_of, read_include
+from kvasir.serve.pages import included, page_of, read_include, spelled_page
+from kvasir.serve.parts import Parts
 from kvasir.serve.query import page_in, parsed, read_query, read_start, single
 from kvasir.serve.resolved import Envelope, Json
 from kvasir.serve.run import AnswerRun, after
 from kvasir.serve.service import Service
 from kvasir.serve.state.conversations import read_item
+from kvasir.serve.state.entries import Page
 from kvasir.serve.state.kept import decode
-from kvasir.serve.state.responses import EVENTS, KEPT, RESPONSE
+from kvasir.serve.state.responses import EVENTS, KEPT, RESPONSE, ResponseRecord
 
 DEFAULT_PAGE, MAX_PAGE = 20, 100
 
@@ -55,9 +60,17 @@ async def get_input_items(service: Service, exchange: Exchange) -> None:
     asked = page_in(query, default=DEFAULT_PAGE, most=MAX_PAGE)
     response_id = _id(exchange)
     record = await service.state.responses.get(response_id, service.owner(exchange))
+    page = await asyncio.to_thread(_input_page, record, response_id, wanted, asked)
+    await exchange.send_parts(page)
+
+
+def _input_page(
+    record: ResponseRecord, response_id: str, wanted: Collection[str], asked: Page
+) -> Parts:
     before = [read_item(item) for item in record.items_before]
     own = shown_items(record.messages[record.n_before :], response_id.removeprefix("resp_"))
-    await exchange.send_json(page_of([included(item, wanted) for item in (*before, *own)], asked))
+    page = page_of([*before, *own], asked)
+    return spelled_page({**page, "data": [included(item, wanted) for item in page["data"]]})
 
 
 def _id(exchange: Exchange) -> str:

@@ -45,23 +45,23 @@ async def continued(service: Service, owner: bytes, asked: Asked) -> tuple[Asked
     if keep is None:
         return asked, NOTHING_SAID
     before: tuple[ChatMessage, ...] = ()
-    items: list[Json] = []
+    raw: tuple[msgspec.Raw, ...] = ()
     if keep.previous is not None:
         record = await service.state.responses.get(keep.previous, owner, "previous_response_id")
-        before = record.said()
+        before = await record.said()
     if keep.conversation is not None:
         conversations = service.state.conversations
         items = await conversations.items(keep.conversation, owner, "conversation")
-        before = await asyncio.to_thread(said_in, items)
+        before, raw = await asyncio.to_thread(_begun, items)
     first, own = asked.messages[: keep.n_instructions], asked.messages[keep.n_instructions :]
-    raw = tuple(msgspec.Raw(msgspec.json.encode(item)) for item in items)
     story = SaidBefore((*before, *own), len(before), keep.conversation, raw)
     return replace(asked, messages=(*first, *before, *own)), story
 
 
-def said_in(items: list[Json]) -> tuple[ChatMessage, ...]:
-    """What the items of a conversation say."""
-    return answered(items, "conversation") if items else ()
+def _begun(items: list[Json]) -> tuple[tuple[ChatMessage, ...], tuple[msgspec.Raw, ...]]:
+    """What the items of a conversation say, and their JSON."""
+    said = answered(items, "conversation") if items else ()
+    return said, tuple(msgspec.Raw(msgspec.json.encode(item)) for item in items)
 
 
 class Storing(msgspec.Struct, frozen=True):

@@ -38,8 +38,9 @@ class Pace(msgspec.Struct, frozen=True):
     ) -> int:
         """The same for the prompts of one tenant together, beside streams of others: chunks that
         take ``spent`` seconds are in the step already. ``contexts``: seconds of the room that the
-        tenant's streams have used. At least one token without any chunk."""
-        least = self._least(self.costs.step_seconds(decodes), 1, contexts)
+        tenant's streams have used, by which others wait for longer already. At least one token
+        without any chunk."""
+        least = self._least(self.costs.step_seconds(decodes) - contexts, 1, contexts)
         n_fitting = self.costs.longest(start, n_most, least - spent)
         return max(n_fitting, min(n_most, int(not spent)))
 

@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from kvasir.core.messages import TokenEvent
 from kvasir.core.plan import StepPlan, StepResult
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
 from kvasir.core.tiles import Media, media_at
+from kvasir.engine.engine import Engine
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.exec.media import MediaSlots
+from kvasir.sched.scheduler import Scheduler
 from tests import (
     tiny_gemma_vision,
     tiny_internvl,
@@ -27,6 +30,7 @@ from tests import (
     tiny_qwen_vl,
     tiny_vision,
 )
+from tests.answers import answer_of
 from tests.disk_variants import DISK_VARIANTS
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Sizes, Variant, baseline, run
 from tests.fork_variants import FORK_VARIANTS
@@ -34,6 +38,7 @@ from tests.loading import sizes_for
 from tests.native import LEVELS
 from tests.request_sets import make_sharing_requests
 from tests.seeing import Seeing
+from tests.sizes import config_of
 from tests.tiny import TinyModel
 
 PLACES = ((), (3,), (18,), (0, 18), (18, 19))
@@ -200,6 +205,26 @@ def test_a_step_computes_one_tile_of_a_request(case: Case) -> None:
     images = case.seeing.with_images(base, [3, 4, 5], [1, 2, 3], case.image)
     run(make, [images], case.sizes, VARIANTS[0])
     assert counts[:4] == [1, 1, 1, 0]
+
+
+def test_a_reset_has_rows_computed_again(case: Case) -> None:
+    config = config_of(128, 1, 64, 16, 16, vocab_size=case.sizes.vocab_size)
+    made = case.seeing.cpu(config.sizes)
+    engine = Engine(made, Scheduler(config), tile=case.sizes.tile)
+    request = next(x for x in case.requests if len({y.digest for y in x.media}) == 2)
+    assert made._media is not None
+    counts = []
+    for i, resets in enumerate((False, False, True, False)):
+        if resets:
+            engine.reset_mm_cache()
+        engine.add(replace(request, id=i))
+        events = list[TokenEvent]()
+        while engine.has_work:
+            events += engine.step().events
+        assert answer_of(events) == case.expected[request.id]
+        counts.append(made._media.n_computed)
+    engine.close()
+    assert counts == [2, 2, 4, 4]
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -41,6 +41,9 @@ def test_a_reset_forgets_what_was_computed(toy_folder: Path) -> None:
         flushed = httpx.post(admin + "/flush_cache", headers=key, trust_env=False)
         assert flushed.json() == done.json()
         assert _cached(server) == 0
+        images = httpx.post(admin + "/reset_mm_cache", headers=key, trust_env=False)
+        assert (images.status_code, images.json()) == (200, {"status": "reset"})
+        assert _cached(server) == len(PROMPT) - 1
         assert httpx.get(admin + RESET, headers=key, trust_env=False).status_code == 405
         assert httpx.get(admin + "/metrics", headers=key, trust_env=False).status_code == 404
 

@@ -6,12 +6,23 @@ import asyncio
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from kvasir.serve import allocator
 from kvasir.serve.allocator import Leftovers
 from kvasir.serve.exchange import Exchange
-from kvasir.serve.parts import HOLE, WRITE_BYTES, Items, Parts, filled, listed, writes
+from kvasir.serve.parts import (
+    HOLE,
+    TEXT_LENGTH,
+    WRITE_BYTES,
+    Items,
+    Parts,
+    filled,
+    listed,
+    spelled,
+    writes,
+)
 
 
 def test_parts_fill_the_hole_of_a_value() -> None:
@@ -77,3 +88,13 @@ def test_memory_goes_back_once_for_all_who_leave_some(monkeypatch: pytest.Monkey
 
     asyncio.run(run())
     assert len(trims) == 2
+
+
+def test_long_texts_are_spelled_in_pieces() -> None:
+    long = ['a"\n\\é😀' * TEXT_LENGTH, "x" * (TEXT_LENGTH + 1), "y" * TEXT_LENGTH, ""]
+    raw = msgspec.Raw(b'{"z":1.50}')
+    value = {"of": [{"text": text, "raw": raw, "n": None} for text in long], "é": long[0]}
+    found = spelled(value)
+    assert b"".join(found) == msgspec.json.encode(value)
+    assert max(map(len, found)) <= 6 * TEXT_LENGTH
+    assert b"".join(spelled([])) == b"[]"

@@ -1,11 +1,12 @@
-"""Large stored chats: whoever asks for one holds up nobody else of the state for longer than a
-piece takes."""
+"""Large stored chats and responses: whoever sends one, or asks for it, holds up nobody else of the
+state for longer than a piece takes."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,9 +17,11 @@ from kvasir.serve.continued import read_log
 from kvasir.serve.slices import at_once
 from kvasir.serve.state import entries, parts
 from kvasir.serve.state.chats import EVENTS, KEPT, Chats, StillComputed
+from kvasir.serve.state.conversations import Conversations
 from kvasir.serve.state.entries import Gone, Page, Quota
-from kvasir.serve.state.parts import PIECE_BYTES
-from kvasir.serve.state.store import Store
+from kvasir.serve.state.parts import DRAFT_SECONDS, PIECE_BYTES
+from kvasir.serve.state.responses import ResponseRecord, Responses
+from kvasir.serve.state.store import StateBusy, Store
 from kvasir.tokenizer.messages import ChatMessage
 
 OWNER = b"somebody"
@@ -85,6 +88,95 @@ def test_no_question_reads_more_than_a_piece(store: Store, monkeypatch: pytest.M
     asyncio.run(ask())
     assert len(weights) > 2 * len(COMPLETION) // PIECE_BYTES
     assert max(weights) < PIECE_BYTES + 4096
+
+
+@pytest.fixture
+def written(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of parts that each question to the database writes from now on."""
+    found: list[int] = []
+    run = store.run
+
+    async def counted(work: Callable[[sqlite3.Connection], Any]) -> Any:
+        def inside(db: sqlite3.Connection) -> Any:
+            before = n_in_parts(db)
+            value = work(db)
+            found.append(n_in_parts(db) - before)
+            return value
+
+        return await run(inside)
+
+    monkeypatch.setattr(store, "run", counted)
+    return found
+
+
+def n_in_parts(db: sqlite3.Connection) -> int:
+    (n,) = db.execute("SELECT coalesce(sum(length(data)), 0) FROM parts").fetchone()
+    return int(n)
+
+
+def test_what_is_asked_is_written_in_pieces(store: Store, written: list[int]) -> None:
+    """Of a chat and a response whose messages are as large as a body may be; nobody finds them
+    before they are whole."""
+    chats, responses = Chats(store, 1), Responses(store, Conversations(store, 1), 1)
+    messages = (*MESSAGES, LARGE)
+    items = tuple(msgspec.Raw(b'{"text":"%s"}' % (b"x" * SHORT)) for _ in range(20))
+    answer = msgspec.Raw(b'{"id":"response","status":"completed","output":[]}')
+    record = ResponseRecord(response=answer, messages=messages, n_before=3, items_before=items)
+
+    kinds: tuple[entries.Kind, ...] = ("chat", "response")
+
+    async def ask() -> None:
+        adding = [
+            asyncio.create_task(chats.add("chat", OWNER, "m", messages, KEPT_BYTES, {"a": "b"})),
+            asyncio.create_task(responses.add("response", OWNER, "m", record)),
+        ]
+        while not all(task.done() for task in adding):
+            for task, kind in zip(adding, kinds, strict=True):
+                shown = await store.run(partial(entries.ids, kind=kind))
+                assert not shown or task.done() or sum(written) > 12 * MIB
+        await asyncio.gather(*adding)
+        asked = Page(9, metadata=(("a", "b"),))
+        assert (await store.run(lambda db: entries.page(db, "chat", OWNER, asked, 0.0)))[0]
+        found = await responses.get("response", OWNER)
+        assert (found.messages, found.items_before) == (messages, items)
+        assert (await found.said())[: len(messages)] == messages
+
+    asyncio.run(ask())
+    assert sum(written) > 20 * MIB and max(written) <= PIECE_BYTES
+
+
+def test_what_is_not_written_to_its_end_is_nothing(store: Store, written: list[int]) -> None:
+    """Its client leaves; or its server is killed, and the next finds it too old."""
+    chats, run = Chats(store, 1), store.run
+
+    async def killed(work: Callable[[sqlite3.Connection], Any]) -> Any:
+        raise StateBusy("killed")
+
+    async def begin(is_killed: bool) -> None:
+        written.clear()
+        adding = asyncio.create_task(chats.add("chat", OWNER, "m", MESSAGES, KEPT_BYTES, {}))
+        while sum(written) < MIB:
+            await asyncio.sleep(0.001)
+        adding.cancel()
+        if is_killed:
+            store.run = killed  # type: ignore[method-assign]
+        with pytest.raises(asyncio.CancelledError):
+            await adding
+        store.run = run  # type: ignore[method-assign]
+
+    async def look() -> None:
+        await begin(is_killed=False)
+        assert await store.run(n_in_parts) == 0
+        await begin(is_killed=True)
+        assert await store.run(n_in_parts) >= MIB
+        assert await store.run(lambda db: entries.lasting(db, "chat")) == {}
+        now = store.clock()
+        assert await store.run(lambda db: entries.expire(db, now + DRAFT_SECONDS - 60)) == []
+        assert await store.run(lambda db: entries.expire(db, now + DRAFT_SECONDS)) == ["chat"]
+        assert await store.run(n_in_parts) == 0
+        assert (await store.run(lambda db: entries.used(db, OWNER))).bytes == 0
+
+    asyncio.run(look())
 
 
 def test_others_are_asked_between_two_pieces(store: Store) -> None:
@@ -192,29 +284,18 @@ def test_what_a_chat_keeps_counts_until_it_goes(store: Store) -> None:
 
 
 def test_who_changes_metadata_again_and_again_holds_nobody_up(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, written: list[int]
 ) -> None:
     """No question writes more than a piece: the others have turns between."""
     chats = Chats(store, 1)
-    written: list[int] = []
-    run = store.run
-
-    async def counted(work: Callable[[sqlite3.Connection], Any]) -> Any:
-        def inside(db: sqlite3.Connection) -> Any:
-            (before,) = db.execute("SELECT coalesce(sum(length(data)), 0) FROM parts").fetchone()
-            value = work(db)
-            (after,) = db.execute("SELECT coalesce(sum(length(data)), 0) FROM parts").fetchone()
-            written.append(abs(after - before))
-            return value
-
-        return await run(inside)
 
     async def ask() -> None:
         await stored(chats, "chat")
-        monkeypatch.setattr(store, "run", counted)
+        written.clear()
         for i in range(2):
             shown = await chats.update("chat", OWNER, {"of": str(i)})
             assert b"".join(await chats.whole("chat", OWNER)) == shown
 
     asyncio.run(ask())
-    assert sum(written) > 4 * len(COMPLETION) and max(written) <= PIECE_BYTES
+    assert sum(map(abs, written)) > 4 * len(COMPLETION)
+    assert max(map(abs, written)) <= PIECE_BYTES

@@ -149,7 +149,6 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         n_columns = 0 if pool is None else width(pool.values[pool.outputs[0]])
         self._sums = Sums(sizes.max_num_seqs, n_columns)
         self._counts: dict[int, int] = {}
-        self._media: MediaRows | None = None
         self._given: dict[str, NDArray[Any]] = {}
         if MEDIA in self.program.inputs:
             tower = self._bundle.tower

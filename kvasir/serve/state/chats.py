@@ -18,7 +18,7 @@ from kvasir.serve.state import entries, parts
 from kvasir.serve.state.entries import Entry, Gone, Page
 from kvasir.serve.state.files import DAY_SECONDS
 from kvasir.serve.state.kept import drop_progress
-from kvasir.serve.state.said import put_said, read_said, said_of
+from kvasir.serve.state.said import read_said, write_said
 from kvasir.serve.state.store import Store
 from kvasir.serve.telling import Telling, check_open
 from kvasir.tokenizer.messages import ChatMessage
@@ -79,20 +79,13 @@ class Chats:
     ) -> None:
         """One that is not done: it does not expire. The oldest answers give way to it. Raises
         CapacityError (429), StorageFull (507)."""
+        check_open(self.live.values(), owner, MAX_OPEN, "stored chats are computed")
         store, now = self._store, int(self._store.clock())
         value = msgspec.json.encode(ChatRecord())
-        said = said_of(messages)
-
-        def add(db: sqlite3.Connection) -> None:
-            size = len(value) + said.n_bytes + len(kept)
-            entry = Entry(chat_id, "chat", owner, model, now, None, size, value)
-            entries.add(db, entry, store.quota)
-            entries.describe(db, chat_id, metadata)
-            put_said(db, chat_id, said)
-            parts.put(db, chat_id, KEPT, parts.cut(kept))
-
-        check_open(self.live.values(), owner, MAX_OPEN, "stored chats are computed")
-        await store.run(add)
+        found = {**await write_said(messages), KEPT: kept}
+        size = len(value) + sum(map(len, found.values()))
+        entry = Entry(chat_id, "chat", owner, model, now, None, size, value)
+        await parts.add(store, entry, found, lambda db: entries.describe(db, chat_id, metadata))
 
     async def part(
         self, chat_id: str, owner: bytes, name: str | Callable[[ChatRecord], str]

@@ -12,7 +12,7 @@ from kvasir.core.errors import ConfigError, KvasirError
 
 APPLICATION_ID = 0x4B565352
 """Marks a database as ours (SQLite's ``application_id``)."""
-VERSION = 3
+VERSION = 4
 """Of the schema. Another one is refused: nothing is read by guessing."""
 SCHEMA = """
 CREATE TABLE entries (

@@ -15,7 +15,7 @@ import msgspec
 from kvasir.core.errors import CapacityError, RequestError
 from kvasir.serve.admission import most_for
 
-Kind = Literal["file", "batch", "response", "chat", "conversation", "item", "repeat"]
+Kind = Literal["file", "batch", "response", "chat", "conversation", "item", "repeat", "draft"]
 GIVING_WAY: tuple[Kind, ...] = ("response", "chat", "repeat")
 """Answers, the oldest of which make room for the next."""
 PAGE_BYTES = 4 * 2**20
@@ -111,6 +111,15 @@ def insert(db: sqlite3.Connection, entry: Entry) -> None:
             entry.value,
         ),
     )
+
+
+def publish(db: sqlite3.Connection, entry: Entry) -> bool:
+    """A draft is ``entry`` from now on; whether it was still there."""
+    found = db.execute(
+        "UPDATE entries SET kind = ?, expires = ? WHERE id = ? AND kind = 'draft'",
+        (entry.kind, entry.expires, entry.id),
+    )
+    return found.rowcount > 0
 
 
 def make_room(

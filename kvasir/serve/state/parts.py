@@ -7,15 +7,24 @@ Functions of a database work inside a transaction of their caller.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
+from msgspec import structs
+
+from kvasir.core.errors import KvasirError
 from kvasir.serve.parts import Parts
-from kvasir.serve.state.store import Store, Work
+from kvasir.serve.state import entries
+from kvasir.serve.state.entries import Entry
+from kvasir.serve.state.store import StateBusy, Store, Work
 
 PIECE_BYTES = 2**18
 """Read in a fraction of a millisecond. Who cuts by other borders keeps to about as much."""
+
+DRAFT_SECONDS = 600
+"""After which an entry goes whose parts nobody writes any more: its server was killed."""
 
 Value = TypeVar("Value")
 
@@ -98,6 +107,38 @@ async def write(store: Store, entry_id: str, name: str, pieces: Iterable[bytes])
         await store.run(partial(_add, values=(entry_id, name, piece, entry_id)))
         n_bytes += len(piece)
     return n_bytes
+
+
+async def add(
+    store: Store, entry: Entry, found: Mapping[str, bytes], also: Work[None] = lambda db: None
+) -> None:
+    """``entry`` with its parts, and what ``also`` writes: all that, or nothing. Large ones are
+    written a piece at a time, of what nobody finds before. Raises CapacityError (429),
+    StorageFull (507)."""
+
+    def whole(db: sqlite3.Connection) -> None:
+        entries.add(db, entry, store.quota)
+        for name, data in found.items():
+            put(db, entry.id, name, cut(data))
+        also(db)
+
+    def publish(db: sqlite3.Connection) -> None:
+        if not entries.publish(db, entry):
+            raise StateBusy("the state was not written in time: try again")
+        also(db)
+
+    if sum(map(len, found.values())) <= PIECE_BYTES:
+        return await store.run(whole)
+    draft = structs.replace(entry, kind="draft", expires=int(store.clock()) + DRAFT_SECONDS)
+    await store.run(lambda db: entries.add(db, draft, store.quota))
+    try:
+        for name, data in found.items():
+            await write(store, entry.id, name, cut(data))
+        await store.run(publish)
+    except BaseException:
+        with suppress(KvasirError):
+            await store.run(lambda db: entries.drop(db, entry.id))
+        raise
 
 
 async def forget(store: Store, entry_id: str, name: str) -> None:

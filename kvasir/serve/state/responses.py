@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 from msgspec import structs
@@ -12,22 +13,27 @@ from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenEvent
 from kvasir.serve.continued import log_pieces
 from kvasir.serve.dialects.items import answered, shown_items
+from kvasir.serve.long import beside
 from kvasir.serve.parts import Parts
 from kvasir.serve.resolved import Json
 from kvasir.serve.state import entries, parts
-from kvasir.serve.state.conversations import Conversations
+from kvasir.serve.state.conversations import Conversations, read_item
 from kvasir.serve.state.entries import Entry
 from kvasir.serve.state.files import DAY_SECONDS
 from kvasir.serve.state.kept import drop_progress
+from kvasir.serve.state.said import GROUPS, MESSAGES, said_in, write_said
 from kvasir.serve.state.store import Store, Work
 from kvasir.serve.telling import Telling, check_open
 from kvasir.tokenizer.messages import ChatMessage
 
 MAX_OPEN = 1_000
 """Responses in the background that have not ended, of all keys."""
-RESPONSE, MESSAGES, ITEMS, KEPT, EVENTS = "response", "messages", "items", "kept", "events"
-"""Parts, after the fields of ``ResponseRecord``; and what the engine said of one that is complete,
-as ``log_pieces``."""
+RESPONSE, ITEMS, KEPT, EVENTS = "response", "items", "kept", "events"
+"""Parts, after the fields of ``ResponseRecord``, beside its messages (``said_of``); and what the
+engine said of one that is complete, as ``log_pieces``."""
+RECORD_PARTS = (MESSAGES, GROUPS, ITEMS, KEPT)
+
+_items = msgspec.msgpack.Decoder(tuple[bytes, ...])
 
 
 class Cancelled(KvasirError):
@@ -79,16 +85,19 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
         suffix = shown["id"].removeprefix("resp_")
         return [*shown_items(self.messages[self.n_before :], suffix), *shown["output"]]
 
-    def said(self) -> tuple[ChatMessage, ...]:
+    async def said(self) -> tuple[ChatMessage, ...]:
         """The conversation with the answer. Raises RequestError (400) while there is none."""
-        shown = self.shown()
-        if shown["status"] not in ENDED_WELL:
+        answer = await beside(len(memoryview(self.response)), self._answered)
+        return (*self.messages, *answer)
+
+    def _answered(self) -> tuple[ChatMessage, ...]:
+        shown = msgspec.json.decode(self.response, type=_ResponseSaid)
+        if shown.status not in ENDED_WELL:
             raise RequestError(
-                f"the response {shown['id']!r} is {shown['status']}: go on from one that is "
-                "complete",
+                f"the response {shown.id!r} is {shown.status}: go on from one that is complete",
                 param="previous_response_id",
             )
-        return (*self.messages, *answered(shown["output"]))
+        return answered([read_item(item) for item in shown.output])
 
     def head(self) -> ResponseHead:
         return ResponseHead(
@@ -98,24 +107,35 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
             in_background=self.kept is not None,
         )
 
-    def parts(self) -> dict[str, bytes]:
+    async def parts(self) -> dict[str, bytes]:
+        n_bytes = sum(len(memoryview(item)) for item in self.items_before)
         found = {
             RESPONSE: bytes(self.response),
-            MESSAGES: msgspec.json.encode(self.messages),
-            ITEMS: msgspec.json.encode(self.items_before),
-            KEPT: self.kept,
+            ITEMS: await beside(n_bytes, self._items),
+            **await write_said(self.messages),
         }
-        return {name: data for name, data in found.items() if data is not None}
+        return found if self.kept is None else {**found, KEPT: self.kept}
+
+    def _items(self) -> bytes:
+        return msgspec.msgpack.encode([bytes(item) for item in self.items_before])
+
+
+class _ResponseSaid(msgspec.Struct, frozen=True):
+    """What is read of a response to go on with it."""
+
+    id: str
+    status: str
+    output: list[msgspec.Raw]
 
 
 def record_in(head: ResponseHead, found: dict[str, bytes]) -> ResponseRecord:
     """Of all parts."""
     return ResponseRecord(
         response=msgspec.Raw(found[RESPONSE]),
-        messages=msgspec.json.decode(found[MESSAGES], type=tuple[ChatMessage, ...]),
+        messages=said_in(found),
         n_before=head.n_before,
         conversation=head.conversation,
-        items_before=msgspec.json.decode(found[ITEMS], type=tuple[msgspec.Raw, ...]),
+        items_before=tuple(map(msgspec.Raw, _items.decode(found[ITEMS]))),
         is_done=head.is_done,
         kept=found.get(KEPT),
     )
@@ -137,22 +157,19 @@ class Responses:
     async def add(self, response_id: str, owner: bytes, model: str, record: ResponseRecord) -> None:
         """The oldest give way to it. One that is not done does not expire. Raises CapacityError
         (429), StorageFull (507)."""
+        if not record.is_done:
+            check_open(self.live.values(), owner, MAX_OPEN, "responses wait in the background")
         store, now = self._store, int(self._store.clock())
         expires = self._end(now) if record.is_done else None
-        value, found = msgspec.json.encode(record.head()), record.parts()
+        value, found = msgspec.json.encode(record.head()), await record.parts()
+        size = len(value) + sum(map(len, found.values()))
+        entry = Entry(response_id, "response", owner, model, now, expires, size, value)
 
-        def add(db: sqlite3.Connection) -> None:
-            size = len(value) + sum(map(len, found.values()))
-            entry = Entry(response_id, "response", owner, model, now, expires, size, value)
-            entries.add(db, entry, store.quota)
-            for name, data in found.items():
-                parts.put(db, response_id, name, parts.cut(data))
+        def also(db: sqlite3.Connection) -> None:
             if record.is_done:
                 self._tell(db, owner, record)
 
-        if not record.is_done:
-            check_open(self.live.values(), owner, MAX_OPEN, "responses wait in the background")
-        await store.run(add)
+        await parts.add(store, entry, found, also)
         if not record.is_done:
             self.live.setdefault(response_id, Telling(owner))
             self.begin(response_id)
@@ -185,11 +202,11 @@ class Responses:
         when it was looked at."""
         head, first = await parts.read(self._store, response_id, RESPONSE, find)
         found = {RESPONSE: b"".join(first)}
-        for name in (MESSAGES, ITEMS, KEPT):
+        for name in RECORD_PARTS:
             _, pieces = await parts.read(self._store, response_id, name, find)
             if pieces:
                 found[name] = b"".join(pieces)
-        return record_in(head, found)
+        return await beside(sum(map(len, found.values())), partial(record_in, head, found))
 
     async def load(self, response_id: str) -> ResponseRecord | None:
         """Whoever asks; None when it is gone."""
@@ -279,7 +296,8 @@ class Responses:
         n_more = sum(parts.put(db, entry.id, name, some) for name, some in found.items())
         head = structs.replace(_head(entry), is_done=True)
         if head.conversation is not None:
-            every = {name: parts.whole(db, entry.id, name) for name in (RESPONSE, MESSAGES, ITEMS)}
+            names = (RESPONSE, MESSAGES, GROUPS, ITEMS)
+            every = {name: parts.whole(db, entry.id, name) for name in names}
             self._tell(db, entry.owner, record_in(head, every))
         drop_progress(db, entry.id, 0)
         value = msgspec.json.encode(head)

@@ -1,17 +1,20 @@
-"""The messages that a stored chat answered: in groups; a page reads those that it shows."""
+"""The messages that a stored chat or response answered: in groups; a page of a chat reads those
+that it shows."""
 
 from __future__ import annotations
 
-import sqlite3
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain, pairwise
 
 import msgspec
 
+from kvasir.serve.long import LONG_BYTES, beside
 from kvasir.serve.state import parts
 from kvasir.serve.state.entries import Gone, Page
 from kvasir.serve.state.parts import PIECE_BYTES
 from kvasir.serve.state.store import Store
+from kvasir.serve.text import n_written
 from kvasir.tokenizer.messages import ChatMessage
 
 MESSAGES, GROUPS = "messages", "groups"
@@ -21,19 +24,9 @@ _group = msgspec.msgpack.Decoder(tuple[ChatMessage, ...])
 _groups = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
-class GroupedMessages(msgspec.Struct, frozen=True):
-    data: bytes
-    """MessagePack of the messages of each group."""
-    groups: bytes
-    """MessagePack: of each group the number of its first message, and of its first byte; then how
-    many there are of both."""
-
-    @property
-    def n_bytes(self) -> int:
-        return len(self.data) + len(self.groups)
-
-
-def said_of(messages: Sequence[ChatMessage]) -> GroupedMessages:
+def said_of(messages: Sequence[ChatMessage]) -> dict[str, bytes]:
+    """Parts: MessagePack of the messages of each group; and of each group the number of its first
+    message, and of its first byte, then how many there are of both."""
     data = bytearray()
     groups: list[tuple[int, int]] = []
     some: list[msgspec.Raw] = []
@@ -48,14 +41,28 @@ def said_of(messages: Sequence[ChatMessage]) -> GroupedMessages:
             some, n_bytes = [], 0
     if some:
         data += msgspec.msgpack.encode(some)
-    return GroupedMessages(
-        bytes(data), msgspec.msgpack.encode([*groups, (len(messages), len(data))])
-    )
+    ends = [*groups, (len(messages), len(data))]
+    return {MESSAGES: bytes(data), GROUPS: msgspec.msgpack.encode(ends)}
 
 
-def put_said(db: sqlite3.Connection, chat_id: str, said: GroupedMessages) -> None:
-    parts.put(db, chat_id, MESSAGES, parts.cut(said.data))
-    parts.put(db, chat_id, GROUPS, parts.cut(said.groups))
+async def write_said(messages: Sequence[ChatMessage]) -> dict[str, bytes]:
+    """``said_of``, beside the event loop where that takes long."""
+    return await beside(_n_written(messages), lambda: said_of(messages))
+
+
+def _n_written(messages: Sequence[ChatMessage]) -> int:
+    """Of what is more than ``LONG_BYTES`` not all is counted."""
+    calls = ([call.arguments for call in message.calls] for message in messages)
+    parts = (part if isinstance(part, str) else part.data for x in messages for part in x.parts)
+    said = (text for message in messages for text in (message.content, message.reasoning))
+    return n_written(chain(said, parts, calls), LONG_BYTES)
+
+
+def said_in(found: Mapping[str, bytes]) -> tuple[ChatMessage, ...]:
+    """The messages of these parts, of which no more than a group is read in one call."""
+    data = memoryview(found.get(MESSAGES, b""))
+    places = [at for _, at in _groups.decode(found[GROUPS])]
+    return tuple(x for a, b in pairwise(places) for x in _group.decode(data[a:b]))
 
 
 async def read_said(

@@ -1,0 +1,97 @@
+"""A plan is made late in the step before it: what comes meanwhile waits for that step alone."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from kvasir.core.messages import StepEvents
+from kvasir.core.params import TokenParams
+from kvasir.core.plan import StepPlan, StepResult
+from kvasir.core.request import EngineRequest
+from kvasir.core.sizes import EngineSizes
+from kvasir.engine.engine import Engine
+from kvasir.engine.loop import LATE_SECONDS, LATE_SHARE
+from kvasir.exec.fake import FakeExecutor
+from kvasir.sched.scheduler import Scheduler
+from kvasir.serve import frames, framing
+from kvasir.serve.engine_child import Inbox, serve
+from kvasir.serve.messages import Shutdown, Submit, ToEngine
+from tests.sizes import config_of
+
+SECONDS = 0.08
+"""Of a step."""
+PARAMS = TokenParams(seed=5, max_tokens=200)
+CONFIG = config_of(256, 4, 64, 64, 16, vocab_size=101)
+
+
+class Slow(FakeExecutor):
+    def run(self, plan: StepPlan) -> StepResult:
+        time.sleep(SECONDS)
+        return structs.replace(super().run(plan), seconds=SECONDS)
+
+
+def engine(sizes: EngineSizes = CONFIG.sizes, *, overlap: bool = True) -> Engine:
+    return Engine(Slow(sizes), Scheduler(CONFIG), overlap=overlap)
+
+
+def request(i: int) -> EngineRequest:
+    return EngineRequest(i, tuple(range(2 + i, 12 + i)), PARAMS)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_how_long_a_plan_may_wait(overlap: bool) -> None:
+    made = engine(overlap=overlap)
+    made.add(request(0))
+    assert made.lead == 0
+    for _ in range(8):
+        made.step()
+    lead = made.lead
+    assert (0.3 * SECONDS < lead < LATE_SHARE * 1.2 * SECONDS - LATE_SECONDS) == overlap
+    time.sleep(lead)
+    assert made.lead == 0
+    made.close()
+
+
+@pytest.fixture
+def served() -> Iterator[socket.socket]:
+    """The other end of an engine process's socket."""
+    ours, theirs = socket.socketpair()
+    heart: Any = SimpleNamespace(turn=int, launched=lambda *_: None, done=int)
+    inbox, made = Inbox(theirs), engine()
+    thread = threading.Thread(target=serve, args=(made, inbox, theirs, heart))
+    with ours, theirs:
+        thread.start()
+        yield ours
+        tell(ours, Shutdown(drain=False))
+        thread.join()
+        inbox.ended()
+        made.close()
+
+
+def tell(sock: socket.socket, message: ToEngine) -> None:
+    sock.sendall(frames.encode(message))
+
+
+def step(sock: socket.socket) -> set[int]:
+    """Whose tokens the next step gave."""
+    while True:
+        payload = framing.receive(sock)
+        assert payload is not None
+        said = frames.decode_from_engine(payload)
+        if isinstance(said, StepEvents) and said.events:
+            return {event.id for event in said.events if event.tokens}
+
+
+def test_what_comes_in_a_step_is_in_the_next(served: socket.socket) -> None:
+    tell(served, Submit(request(0)))
+    assert [step(served) for _ in range(8)] == [{0}] * 8
+    tell(served, Submit(request(1)))
+    assert [step(served) for _ in range(3)] == [{0}, {0, 1}, {0, 1}]
