@@ -30,9 +30,9 @@ class Said:
     error: str = ""
 
 
-def ask(body: dict[str, Any]) -> Said:
+def ask(body: dict[str, Any], port: int = PORT) -> Said:
     data = json.dumps({"model": "m", **NEUTRAL, **body}).encode()
-    url = f"http://127.0.0.1:{PORT}/v1/chat/completions"
+    url = f"http://127.0.0.1:{port}/v1/chat/completions"
     asked = urllib.request.Request(url, data, {"content-type": "application/json"})
     try:
         with urllib.request.urlopen(asked, timeout=LIMIT_SECONDS) as answer:
@@ -63,9 +63,9 @@ def ask_all(bodies: Sequence[dict[str, Any]], n_streams: int) -> tuple[list[Said
     return said, time.perf_counter() - began
 
 
-def metric(name: str) -> float:
+def metric(name: str, port: int = PORT) -> float:
     """A number of Kvasir's ``/metrics``. Raises KeyError."""
-    url = f"http://127.0.0.1:{PORT}/metrics"
+    url = f"http://127.0.0.1:{port}/metrics"
     with urllib.request.urlopen(url, timeout=LIMIT_SECONDS) as answer:
         lines = answer.read().decode().splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))

@@ -5,9 +5,7 @@
 
 BFCL_EVAL.whl: the package ``bfcl-eval``, or a folder with its content. Writes
 bench/results/NAME.json: by server and category the share of finished answers whose calls are all
-valid for their tools, and the share that is right. Then what jump-ahead saves of the same calls
-with one stream: Kvasir with it and without, answers and prompts' blocks known to the server, so
-that what is timed is decoding.
+valid for their tools, and the share that is right.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers import servers
-from bench.peers.asking import Said, ask_all, metric
+from bench.peers.asking import Said, ask_all
 from bench.peers.bfcl import CATEGORIES, Entry, entries, is_right, wrong
 from bench.peers.servers import CONTEXT, PeerServer
 from kvasir.bench.ceilings import measure_ceilings
@@ -30,7 +28,6 @@ RESULTS = Path(__file__).parents[1] / "results"
 PROGRAM = "python -m bench.peers.calls"
 N_OUT = 400
 STREAMS = 4
-STEPS = "kvasir_iterations_total"
 
 Json = dict[str, Any]
 
@@ -84,31 +81,6 @@ def measure(server: PeerServer, asked: Mapping[str, list[Entry]], choice: str) -
     return {"name": server.name, "version": server.version, **found, "foreign": meter.foreign}
 
 
-def timed(server: PeerServer, bodies: Sequence[Json]) -> Json:
-    """Seconds and steps of one stream, when everything was asked once before."""
-    with Meter() as meter, server.running():
-        ask_all(bodies, 1)
-        before = metric(STEPS)
-        said, seconds = ask_all(bodies, 1)
-        steps = metric(STEPS) - before
-    calls = [one.calls for one in said]
-    return {"seconds": seconds, "steps": steps, "calls": calls, "foreign": meter.foreign}
-
-
-def saved(off: Json, on: Json) -> Json:
-    """What jump-ahead saves, and the share of the saved steps that is saved time."""
-    steps, seconds = 1 - on["steps"] / off["steps"], 1 - on["seconds"] / off["seconds"]
-    return {
-        "faster": round(off["seconds"] / on["seconds"], 3),
-        "steps_saved": round(steps, 4),
-        "time_saved": round(seconds, 4),
-        "saved_as_time": round(seconds / steps, 4) if steps > 0 else None,
-        "is_same": on["calls"] == off["calls"],
-        "off": {name: off[name] for name in ("seconds", "steps", "foreign")},
-        "on": {name: on[name] for name in ("seconds", "steps", "foreign")},
-    }
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -118,7 +90,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--llama-server", type=Path)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--each", type=int, default=50, help="entries of a category")
-    parser.add_argument("--jumps", type=int, default=30, help="entries timed with one stream")
     parser.add_argument("--tool-choice", default="required", choices=("auto", "required"))
     parser.add_argument("--output", required=True, help="name below bench/results")
     return parser.parse_args()
@@ -128,17 +99,11 @@ def main() -> None:
     args = arguments()
     machine, ceilings = fingerprint(), measure_ceilings(args.threads)
     asked = {name: entries(args.data, name, args.each) for name in CATEGORIES}
-    kvasir = servers.kvasir(args.model, args.threads)
-    found = [kvasir]
+    found = [servers.kvasir(args.model, args.threads)]
     if args.llama_server:
         binary, model = args.llama_server, args.model
         found.append(servers.llama_server(binary, model, args.threads, STREAMS, CONTEXT))
     engines = [measure(server, asked, args.tool_choice) for server in found]
-    one_of_each = [entry for some in zip(*asked.values(), strict=False) for entry in some]
-    bodies = [body(entry, args.tool_choice) for entry in one_of_each[: args.jumps]]
-    off = timed(servers.kvasir(args.model, args.threads, "--no-jump-ahead"), bodies)
-    jumps = saved(off, timed(kvasir, bodies))
-    print(jumps, file=sys.stderr)
     told = {
         "kind": "calls",
         "command": command_line(PROGRAM),
@@ -148,7 +113,6 @@ def main() -> None:
         "threads": args.threads,
         "tool_choice": args.tool_choice,
         "engines": engines,
-        "jump_ahead": jumps,
     }
     write(told, RESULTS / f"{args.output}.json")
 

@@ -27,18 +27,19 @@ MAX_REQUESTS = 64
 
 @dataclass(frozen=True)
 class PeerServer:
-    """``env`` is added to the environment."""
+    """``env`` is added to the environment; ``port`` is in its command."""
 
     name: str
     version: str
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    port: int = PORT
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """From the first answer on; ends with its children, whose CPU time is ours then."""
-        if _answers():
-            sys.exit(f"port {PORT} is taken")
+        if _answers(self.port):
+            sys.exit(f"port {self.port} is taken")
         _adopt_orphans()
         process = subprocess.Popen(
             self.command,
@@ -49,27 +50,27 @@ class PeerServer:
         )
         try:
             end = time.monotonic() + START_SECONDS
-            while not _completes():
+            while not _completes(self.port):
                 if process.poll() is not None or time.monotonic() > end:
                     sys.exit(f"{self.name} did not start")
                 time.sleep(0.1)
             yield
         finally:
-            _end(process)
+            _end(process, self.port)
 
 
-def _answers() -> bool:
+def _answers(port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", PORT)).close()
+        socket.create_connection(("127.0.0.1", port)).close()
     except OSError:
         return False
     return True
 
 
-def _completes() -> bool:
+def _completes(port: int) -> bool:
     """A server may take connections long before it has loaded."""
     body = json.dumps({"model": "m", "prompt": [5], "max_tokens": 1, "stream": True}).encode()
-    url = f"http://127.0.0.1:{PORT}/v1/completions"
+    url = f"http://127.0.0.1:{port}/v1/completions"
     asked = urllib.request.Request(url, body, {"content-type": "application/json"})
     try:
         with urllib.request.urlopen(asked, timeout=START_SECONDS) as answer:
@@ -78,7 +79,7 @@ def _completes() -> bool:
         return False
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], port: int) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -89,7 +90,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         while time.monotonic() < end:
             os.waitpid(-1, os.WNOHANG)
             time.sleep(0.01)
-    while _answers():
+    while _answers(port):
         time.sleep(0.1)
 
 
@@ -111,13 +112,13 @@ def with_servers(parser: argparse.ArgumentParser, *others: str) -> None:
     parser.add_argument("--output", required=True, help="name below bench/results")
 
 
-def kvasir(model: Path, threads: int, *options: str) -> PeerServer:
+def kvasir(model: Path, threads: int, *options: str, port: int = PORT) -> PeerServer:
     words = [sys.executable, "-m", "kvasir", "serve", str(model), "--threads", str(threads)]
-    words += ["--port", str(PORT), "--served-model-name", "m", "--max-model-len", str(CONTEXT)]
+    words += ["--port", str(port), "--served-model-name", "m", "--max-model-len", str(CONTEXT)]
     words += ["--max-num-seqs", str(MAX_REQUESTS), *options]
     commit = fingerprint()["commit"]
     name = " ".join((f"Kvasir, {model.name}", *options))
-    return PeerServer(name, f"Kvasir {commit}", tuple(words))
+    return PeerServer(name, f"Kvasir {commit}", tuple(words), port=port)
 
 
 def llama_server(

@@ -106,8 +106,9 @@ class Loop:
 
 
 class OverlappedLoop(Loop):
-    """Step n+1 is planned while n runs, and queued behind it before n is committed; not where it
-    would begin with a token that may turn out to be forced, and has nothing else to compute."""
+    """Step n+1 is planned while n runs, and queued behind it before n is committed. Where it would
+    begin with a token that may turn out to be forced, and has nothing else to compute, it is
+    planned as soon as n is committed: what n gave is told while it runs."""
 
     _flight: _Flight | None = None
 
@@ -122,8 +123,12 @@ class OverlappedLoop(Loop):
         running = self._flight or self._fill(self._launch())
         if running is None:
             return self._rest()
-        self._flight = None if self._masking.decides(running.plan) else self._launch()
+        is_decided = self._masking.decides(running.plan)
+        self._flight = None if is_decided else self._launch()
         events = self._commit(running)
+        if is_decided:
+            self._flight = self._launch()
+            events += self._scheduler.take_events()
         self._fill(self._flight)
         return events
 

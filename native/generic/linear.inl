@@ -129,6 +129,7 @@ KVASIR_INLINE void linear_tiles(const LinearArgs& a, int64_t tile) {
     if (a.shape.block == 0 ? in_eights : a.shape.block == 8)  // one pass over the weights
       for (; m + 8 <= a.m1; m += 8) linear_block<Tile, 8, NT>(a, tile, m);
     for (; m + 4 <= a.m1; m += 4) linear_block<Tile, 4, NT>(a, tile, m);
+    if (m + 3 == a.m1) return linear_block<Tile, 3, NT>(a, tile, m);  // two and one unpack the weights twice
   }
   for (; m + 2 <= a.m1; m += 2) linear_block<Tile, 2, NT>(a, tile, m);
   for (; m < a.m1; m++) linear_block<Tile, 1, NT>(a, tile, m);

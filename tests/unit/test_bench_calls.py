@@ -10,8 +10,9 @@ import pytest
 
 from bench.peers.asking import Said, read
 from bench.peers.bfcl import as_schema, entries, is_alike, is_right, wrong
-from bench.peers.calls import judged, saved
+from bench.peers.calls import judged
 from bench.peers.grammars import body, outcomes, rates, summary
+from bench.peers.jumps import saved
 from bench.schemas.cases import Case
 
 TRUTH = [{"f_x": {"a": [1], "b": ["", 2.0], "c": ["New York", "NYC"]}}]
@@ -87,10 +88,13 @@ def test_entries_are_spread_over_their_file_and_named_without_dots(tmp_path: Pat
 
 
 def test_what_jumps_save_is_said_of_steps_and_of_time() -> None:
-    off = {"seconds": 10.0, "steps": 100.0, "calls": [], "foreign": 0.0}
-    told = saved(off, {**off, "seconds": 6.0, "steps": 50.0})
+    def turn(off: float, on: float, n_on: float) -> dict[str, Any]:
+        seconds, steps = {"off": off, "on": on}, {"off": 100.0, "on": n_on}
+        return {"seconds": seconds, "steps": steps, "is_same": True}
+
+    told = saved([turn(20.0, 6.0, 50.0), turn(10.0, 6.0, 50.0), turn(6.0, 6.0, 50.0)])
     assert (told["faster"], told["saved_as_time"], told["is_same"]) == (1.667, 0.8, True)
-    assert saved(off, off)["saved_as_time"] is None
+    assert saved([turn(1.0, 1.0, 100.0)])["saved_as_time"] is None
 
 
 def test_answers_under_a_schema_are_judged_when_they_are_finished() -> None:

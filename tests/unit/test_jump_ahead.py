@@ -37,11 +37,16 @@ ways = pytest.mark.parametrize("way", get_args(Way))
 
 @dataclass(frozen=True)
 class Ran:
-    events: tuple[TokenEvent, ...]
+    calls: tuple[tuple[TokenEvent, ...], ...]
+    """What each call of the engine's step told."""
     plans: tuple[StepPlan, ...]
     n_forced: int
     n_forced_told: int
     """In the timeline."""
+
+    @property
+    def events(self) -> tuple[TokenEvent, ...]:
+        return tuple(event for call in self.calls for event in call)
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -73,15 +78,15 @@ def ran(
     executor.run = noted
     made = Engine(executor, scheduler, overlap=way != "plain", masks=masks(), jump_ahead=jump_ahead)
     made.submit([request] if way != "beside another" else [request, LONG])
-    events: list[TokenEvent] = []
-    while not (events and events[-1].finish):
-        events += [event for event in made.step().events if event.id == request.id]
+    calls: list[tuple[TokenEvent, ...]] = []
+    while not (calls and any(event.finish for event in calls[-1])):
+        calls.append(tuple(event for event in made.step().events if event.id == request.id))
         made.check()
     story = made.timeline.story(request.id)
     assert story is not None
     told = sum(span.forced for span in story.spans)
     made.close()
-    return Ran(tuple(events), tuple(plans), made.stats().n_forced, told)
+    return Ran(tuple(calls), tuple(plans), made.stats().n_forced, told)
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +110,13 @@ def test_forced_tokens_have_no_steps_and_no_logits_of_their_own(way: Way) -> Non
     assert len(on.plans) <= len(off.plans) - on.n_forced
     assert on.n_logits <= off.n_logits - on.n_forced
     assert all(row.n_logits <= 1 for plan in on.plans for row in plan.rows)
+
+
+def test_who_is_alone_is_told_what_is_forced_with_the_token_before_it() -> None:
+    """Before the step that computes it."""
+    together = [call for call in ran(ASKED, way="overlapped").calls if len(call) > 1]
+    assert len(together) > 1
+    assert all(len(drawn.tokens) == 1 and forced.tokens for drawn, forced in together)
 
 
 @ways
