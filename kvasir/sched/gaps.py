@@ -19,7 +19,7 @@ IDLE_STEPS = 32
 """In which nothing was asked for, after which it rests; not while it reads a new prompt."""
 
 
-class _Look(NamedTuple):
+class _SeenBlocks(NamedTuple):
     """At the blocks of a request."""
 
     n_preempted: int
@@ -41,7 +41,7 @@ class HeadGaps:
         """With entries that it lacks."""
         self._has_rested = False
         self._n_idle = 0
-        self._known: dict[Request, _Look] = {}
+        self._known: dict[Request, _SeenBlocks] = {}
 
     def has_all(self, request: Request) -> bool:
         """Entries of all that is computed."""
@@ -57,7 +57,7 @@ class HeadGaps:
                 return known.is_whole
         held = request.table.held(0)[: -(-request.n_computed // self._size)]
         is_whole = self._blocks.isdisjoint(held)
-        self._known[request] = _Look(request.n_preempted, n_blocks, node, is_whole)
+        self._known[request] = _SeenBlocks(request.n_preempted, n_blocks, node, is_whole)
         return is_whole
 
     def take(
@@ -83,7 +83,7 @@ class HeadGaps:
             else:
                 self._blocks.update(request.table.at(i)[0] for i in range(begin, end))
                 node = request.vouched.node
-                self._known[request] = _Look(request.n_preempted, begin, node, is_whole=False)
+                self._known[request] = _SeenBlocks(request.n_preempted, begin, node, is_whole=False)
         return None if is_read else ()
 
     def ended(self, request: Request) -> None:
