@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -123,16 +123,24 @@ async def delete_model(service: Service, exchange: Exchange) -> None:
 
 def _remove(name: str, served: str | None) -> None:
     shelf = Shelf()
-    model = shelf.known(name)
-    alike = sum(other.folder == model.folder for other in shelf.models())
-    if alike == 1 and served is not None and shelf.path(model) == Path(served):
-        raise RequestError(
-            f"{model.name} is served: end the server first, or kvasir cp {model.name} OTHER",
-            param="model",
-            code="model_in_use",
-            status=409,
-        )
-    shelf.remove(model.name)
+    gone = shelf.meant(name)
+    _not_served(shelf, gone, served)
+    for model in gone:
+        shelf.remove(model.name)
+
+
+def _not_served(shelf: Shelf, gone: Sequence[StoredModel], served: str | None) -> None:
+    """Raises RequestError (409) where nothing but ``gone`` has the files of what is served."""
+    names = {model.name for model in gone}
+    kept = {other.folder for other in shelf.models() if other.name not in names}
+    for model in gone:
+        if model.folder not in kept and served is not None and shelf.path(model) == Path(served):
+            raise RequestError(
+                f"{model.name} is served: end the server first, or kvasir cp {model.name} OTHER",
+                param="model",
+                code="model_in_use",
+                status=409,
+            )
 
 
 def _made(request: OllamaCreate) -> StoredModel:
