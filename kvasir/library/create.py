@@ -25,7 +25,6 @@ def create(shelf: Shelf, name: str, said: Modelfile, folder: Path, pull: Pull) -
     base = _base(shelf, said.base, folder, pull)
     if base is None:
         base = linked(shelf, folder / Path(said.base).expanduser(), called)
-    before = next((x for x in shelf.models() if x.name == called), None)
     made = msgspec.structs.replace(
         base,
         name=called,
@@ -33,9 +32,7 @@ def create(shelf: Shelf, name: str, said: Modelfile, folder: Path, pull: Pull) -
         license=said.license or base.license,
         created=int(time.time()),
     )
-    shelf.keep(made)
-    if before is not None:
-        shelf.release(before)  # last: until here nothing is lost that was there
+    shelf.replace(made)
     return made
 
 

@@ -49,11 +49,15 @@ class Shelf:
         whole = [model for model in same if self.is_whole(model)]
         return max(whole or same, key=lambda model: model.created, default=None)
 
+    def called(self, name: str) -> StoredModel | None:
+        """The model of exactly this name."""
+        return _read(self._path(name))
+
     def _alike(self, name: str) -> list[StoredModel]:
         """The model of exactly this name, else all that a name of the hub leaves open."""
         said = name.strip().removesuffix(":latest")
         asked = hub_name(said)
-        exact = _read(self._path(str(asked or said)))
+        exact = self.called(str(asked or said))
         if exact is not None or asked is None:
             return [] if exact is None else [exact]
         return [x for x in self.models() if _matches(x, asked.repo, asked.tag, asked.revision)]
@@ -111,6 +115,13 @@ class Shelf:
             file.flush()
             os.fsync(file.fileno())
         os.replace(file.name, self._path(model.name))
+
+    def replace(self, model: StoredModel) -> None:
+        """As ``keep``; then the files go that what was called so before had and no model has."""
+        before = self.called(model.name)
+        self.keep(model)
+        if before is not None:
+            self.release(before)  # last: until here nothing is lost that was there
 
     def copy(self, name: str, other: str) -> StoredModel:
         """``other`` is the same model. Raises ModelError where that name is taken."""

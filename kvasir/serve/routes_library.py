@@ -96,12 +96,13 @@ async def post_pull(service: Service, exchange: Exchange) -> None:
 
 
 async def post_create(service: Service, exchange: Exchange) -> None:
-    """A model of the library under another name, with other defaults. Raises RequestError (400) and
-    ModelError."""
+    """A model of the library under another name, with other defaults; what was called so before is
+    forgotten. Raises RequestError (400; 404 where there is no such model; 409 for the last name of
+    the one that is served, if it is to have other files) and ModelError."""
     async with _reading(service, exchange, OllamaCreate) as request:
-        made = _made(request)
+        made = await asyncio.to_thread(_made, request)
         streams = request.stream
-    await asyncio.to_thread(Shelf().keep, made)
+    await asyncio.to_thread(_replace, made, service.current.model)
     await _succeed(exchange, streams=streams)
 
 
@@ -141,6 +142,14 @@ def _not_served(shelf: Shelf, gone: Sequence[StoredModel], served: str | None) -
                 code="model_in_use",
                 status=409,
             )
+
+
+def _replace(made: StoredModel, served: str | None) -> None:
+    shelf = Shelf()
+    before = shelf.called(made.name)
+    if before is not None and before.folder != made.folder:
+        _not_served(shelf, (before,), served)
+    shelf.replace(made)
 
 
 def _made(request: OllamaCreate) -> StoredModel:
