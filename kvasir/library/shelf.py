@@ -179,6 +179,11 @@ class Shelf:
         return self._names / (quote(name, safe="", errors="surrogateescape") + SUFFIX)
 
 
+def may_be_model(path: Path) -> bool:
+    """Whether a model can lie there: any other folder hides no name that is spelled as it is."""
+    return (path / "config.json").exists() if path.is_dir() else path.exists()
+
+
 def stored_path(name: str) -> Path | None:
     """Where the model of the library called ``name`` lies, if there is one and it is whole."""
     shelf = Shelf()
