@@ -47,9 +47,11 @@ class Dialogue:
 
     @property
     def messages(self) -> list[Message]:
-        """As a model is asked."""
+        """As a model is asked: calls of a conversation that was loaded stay here, as nothing of it
+        says what tools answered."""
         system: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
-        return [*system, *self.said]
+        said = ({"role": x["role"], "content": x["content"]} for x in self.said)
+        return [*system, *said]
 
     def reset(self) -> None:
         self.said = list(self.start)

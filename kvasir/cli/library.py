@@ -62,7 +62,10 @@ def show(name: str) -> None:
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=models)
 def rm(names: tuple[str, ...]) -> None:
-    """Remove models, also those whose pull was interrupted. Linked files stay."""
+    """Remove models, also those whose pull was interrupted. Linked files stay.
+
+    ORG/REPO means every quantization of it that is here, ORG/REPO:QUANT one.
+    """
     from kvasir.cli.library_text import removed
 
     for name in names:

@@ -87,15 +87,17 @@ def model_text(name: str) -> str:
 
 
 def removed(name: str) -> str:
-    """Raises ModelError."""
+    """A line for each model that ``name`` means. Raises ModelError."""
     default = cached_default_model()
     if default is not None and name == default.stem:
         n_bytes = default.stat().st_size
         default.unlink()
         return f"{name} removed, {format_size(n_bytes)} freed\n"
     shelf = Shelf()
-    model = shelf.known(name)
-    return f"{model.name} removed, {format_size(shelf.remove(model.name))} freed\n"
+    lines = []
+    for model in shelf.meant(name):
+        lines.append(f"{model.name} removed, {format_size(shelf.remove(model.name))} freed\n")
+    return "".join(lines)
 
 
 def outside_text() -> str:

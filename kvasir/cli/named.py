@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kvasir.config.options import EngineOptions
 from kvasir.library.names import hub_name
-from kvasir.library.shelf import Shelf
+from kvasir.library.shelf import Shelf, may_be_model
 from kvasir.library.stored import Defaults
 
 
@@ -16,11 +16,12 @@ def present(options: EngineOptions, *, pulls: bool = True) -> tuple[EngineOption
     A name of the hub that is not here yet is pulled, unless somebody waits who must not wait
     (``pulls``). Raises ModelError."""
     asked = options.model
-    if asked is None or Path(asked).expanduser().exists():
+    if asked is None or may_be_model(place := Path(asked).expanduser()):
         return options, Defaults()
     shelf = Shelf()
     model, name = shelf.find(asked), hub_name(asked)
-    if pulls and name is not None and (model is None or not shelf.is_whole(model)):
+    is_missing = not place.exists() if model is None else not shelf.is_whole(model)
+    if pulls and name is not None and is_missing:
         # Imported now: a start that pulls nothing needs neither HTTP nor bars of progress.
         from kvasir.cli.pulling import pulled
 

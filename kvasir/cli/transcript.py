@@ -26,6 +26,14 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     """A data URI."""
 
 
+class SaidCall(msgspec.Struct, frozen=True):
+    """Of a tool, by an answer."""
+
+    name: str
+    arguments: str
+    """JSON, as the model wrote it."""
+
+
 class SaidMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     role: Literal["user", "assistant"]
@@ -36,6 +44,7 @@ class SaidMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     reasoning: str | None = None
     model: str | None = None
     finish: str | None = None
+    calls: tuple[SaidCall, ...] = ()
     attachments: tuple[Attachment, ...] = ()
 
 
@@ -60,7 +69,8 @@ class ConversationFile(msgspec.Struct, frozen=True):
 def saved(
     messages: Sequence[Message], system: str, settings: dict[str, Any], model: str
 ) -> SavedConversation:
-    """A chain of ``messages``, which have text or OpenAI's parts and no system message."""
+    """A chain of ``messages``, which have text or OpenAI's parts, some ``calls``, and no system
+    message."""
     now = int(time.time() * 1000)
     kept: list[SaidMessage] = []
     for i, message in enumerate(messages):
@@ -74,6 +84,7 @@ def saved(
                 parent=str(i - 1) if i else None,
                 time=now,
                 model=model if is_answer else None,
+                calls=message.get("calls", ()),
                 attachments=attachments,
             )
         )
@@ -94,7 +105,7 @@ def write_conversation(path: Path, conversation: SavedConversation) -> None:
 
 def read_conversation(path: Path) -> tuple[SavedConversation, list[Message], int]:
     """The first conversation of ``path``, its selected branch, and how many messages are of other
-    branches. Raises RequestError and OSError."""
+    branches. A message that called tools has ``calls``, which no model is sent. Raises RequestError and OSError."""
     with path.open("rb") as stream:
         data = stream.read(MAX_BYTES + 1)
     try:
@@ -138,7 +149,8 @@ def _put_together(said: SaidMessage) -> Message:
     texts = [f"{x.name}:\n{x.text}" for x in said.attachments if x.text is not None]
     images = [x.data for x in said.attachments if x.data is not None]
     text = "\n\n".join([*texts, said.content])
+    calls = {"calls": said.calls} if said.calls else {}
     if not images:
-        return {"role": said.role, "content": text}
+        return {"role": said.role, "content": text, **calls}
     parts: list[Message] = [{"type": "image_url", "image_url": {"url": url}} for url in images]
-    return {"role": said.role, "content": [*parts, {"type": "text", "text": text}]}
+    return {"role": said.role, "content": [*parts, {"type": "text", "text": text}], **calls}

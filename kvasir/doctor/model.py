@@ -15,7 +15,7 @@ from kvasir.core.errors import ModelError
 from kvasir.doctor.finding import Finding, Scene
 from kvasir.exec.backends import backend_of
 from kvasir.library.names import hub_name
-from kvasir.library.shelf import Shelf
+from kvasir.library.shelf import Shelf, may_be_model
 from kvasir.models.loaded import load_model, model_facts
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
@@ -34,11 +34,13 @@ def place_of(scene: Scene) -> Path | None:
     if scene.model is None:
         return None
     path = Path(scene.model).expanduser()
-    if path.exists():
+    if may_be_model(path):
         return path
     shelf = Shelf(scene.cache / "library")
     found = shelf.find(scene.model)
-    return shelf.path(found) if found is not None and shelf.is_whole(found) else None
+    if found is not None and shelf.is_whole(found):
+        return shelf.path(found)
+    return path if path.exists() else None
 
 
 def missing(scene: Scene) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from kvasir.core.errors import ModelError
 from kvasir.library.links import linked
 from kvasir.library.modelfile import Modelfile
 from kvasir.library.names import HubName, hub_name, own_name
-from kvasir.library.shelf import Shelf
+from kvasir.library.shelf import Shelf, may_be_model
 from kvasir.library.stored import Defaults, StoredModel
 
 Pull = Callable[[HubName], StoredModel]
@@ -25,7 +25,6 @@ def create(shelf: Shelf, name: str, said: Modelfile, folder: Path, pull: Pull) -
     base = _base(shelf, said.base, folder, pull)
     if base is None:
         base = linked(shelf, folder / Path(said.base).expanduser(), called)
-    before = next((x for x in shelf.models() if x.name == called), None)
     made = msgspec.structs.replace(
         base,
         name=called,
@@ -33,16 +32,14 @@ def create(shelf: Shelf, name: str, said: Modelfile, folder: Path, pull: Pull) -
         license=said.license or base.license,
         created=int(time.time()),
     )
-    shelf.keep(made)
-    if before is not None:
-        shelf.release(before)  # last: until here nothing is lost that was there
+    shelf.replace(made)
     return made
 
 
 def _base(shelf: Shelf, base: str, folder: Path, pull: Pull) -> StoredModel | None:
     """None: ``base`` is a path, and not that of a file of the library."""
     path = folder / Path(base).expanduser()
-    if path.exists():
+    if may_be_model(path):
         real = path.resolve()
         own = (x for x in shelf.models() if not shelf.path(x).is_symlink())
         same = next((x for x in own if shelf.path(x).resolve() == real), None)
@@ -50,6 +47,8 @@ def _base(shelf: Shelf, base: str, folder: Path, pull: Pull) -> StoredModel | No
     found = shelf.find(base)
     if found is not None and shelf.is_whole(found):
         return found
+    if path.exists():
+        return None
     name = hub_name(base)
     if name is None:
         raise ModelError(

@@ -45,20 +45,39 @@ class Shelf:
     def find(self, name: str) -> StoredModel | None:
         """The model called ``name``; a name of the hub without a tag is that of the newest whole
         one of its repository."""
-        said = name.strip().removesuffix(":latest")
-        asked = hub_name(said)
-        exact = _read(self._path(str(asked or said)))
-        if exact is not None or asked is None:
-            return exact
-        same = [x for x in self.models() if _matches(x, asked.repo, asked.tag, asked.revision)]
+        same = self._alike(name)
         whole = [model for model in same if self.is_whole(model)]
         return max(whole or same, key=lambda model: model.created, default=None)
+
+    def called(self, name: str) -> StoredModel | None:
+        """The model of exactly this name."""
+        return _read(self._path(name))
+
+    def _alike(self, name: str) -> list[StoredModel]:
+        """The model of exactly this name, else all that a name of the hub leaves open."""
+        said = name.strip().removesuffix(":latest")
+        asked = hub_name(said)
+        exact = self.called(str(asked or said))
+        if exact is not None or asked is None:
+            return [] if exact is None else [exact]
+        return [x for x in self.models() if _matches(x, asked.repo, asked.tag, asked.revision)]
 
     def known(self, name: str) -> StoredModel:
         """As ``find``. Raises ModelError, with the nearest name."""
         found = self.find(name)
-        if found is not None:
-            return found
+        if found is None:
+            raise self._unknown(name)
+        return found
+
+    def meant(self, name: str) -> list[StoredModel]:
+        """What is to be removed: the model of exactly this name, else all that a name of the hub
+        leaves open, by name: every quantization of a repository. Raises ModelError."""
+        found = self._alike(name)
+        if not found:
+            raise self._unknown(name)
+        return found
+
+    def _unknown(self, name: str) -> ModelError:
         # Imported now: each start of an engine reads this file, and few of them err.
         import difflib
 
@@ -69,7 +88,7 @@ class Shelf:
             if near
             else "kvasir list shows those that there are, kvasir pull ORG/REPO fetches one"
         )
-        raise ModelError(f"no model is called {name[:200]}: {hint}", code="model_not_found")
+        return ModelError(f"no model is called {name[:200]}: {hint}", code="model_not_found")
 
     def path(self, model: StoredModel) -> Path:
         """What ``open_model`` opens."""
@@ -96,6 +115,13 @@ class Shelf:
             file.flush()
             os.fsync(file.fileno())
         os.replace(file.name, self._path(model.name))
+
+    def replace(self, model: StoredModel) -> None:
+        """As ``keep``; then the files go that what was called so before had and no model has."""
+        before = self.called(model.name)
+        self.keep(model)
+        if before is not None:
+            self.release(before)  # last: until here nothing is lost that was there
 
     def copy(self, name: str, other: str) -> StoredModel:
         """``other`` is the same model. Raises ModelError where that name is taken."""
@@ -151,6 +177,11 @@ class Shelf:
 
     def _path(self, name: str) -> Path:
         return self._names / (quote(name, safe="", errors="surrogateescape") + SUFFIX)
+
+
+def may_be_model(path: Path) -> bool:
+    """Whether a model can lie there: any other folder hides no name that is spelled as it is."""
+    return (path / "config.json").exists() if path.is_dir() else path.exists()
 
 
 def stored_path(name: str) -> Path | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -96,12 +96,13 @@ async def post_pull(service: Service, exchange: Exchange) -> None:
 
 
 async def post_create(service: Service, exchange: Exchange) -> None:
-    """A model of the library under another name, with other defaults. Raises RequestError (400) and
-    ModelError."""
+    """A model of the library under another name, with other defaults; what was called so before is
+    forgotten. Raises RequestError (400; 404 where there is no such model; 409 for the last name of
+    the one that is served, if it is to have other files) and ModelError."""
     async with _reading(service, exchange, OllamaCreate) as request:
-        made = _made(request)
+        made = await asyncio.to_thread(_made, request)
         streams = request.stream
-    await asyncio.to_thread(Shelf().keep, made)
+    await asyncio.to_thread(_replace, made, service.current.model)
     await _succeed(exchange, streams=streams)
 
 
@@ -123,16 +124,32 @@ async def delete_model(service: Service, exchange: Exchange) -> None:
 
 def _remove(name: str, served: str | None) -> None:
     shelf = Shelf()
-    model = shelf.known(name)
-    alike = sum(other.folder == model.folder for other in shelf.models())
-    if alike == 1 and served is not None and shelf.path(model) == Path(served):
-        raise RequestError(
-            f"{model.name} is served: end the server first, or kvasir cp {model.name} OTHER",
-            param="model",
-            code="model_in_use",
-            status=409,
-        )
-    shelf.remove(model.name)
+    gone = shelf.meant(name)
+    _not_served(shelf, gone, served)
+    for model in gone:
+        shelf.remove(model.name)
+
+
+def _not_served(shelf: Shelf, gone: Sequence[StoredModel], served: str | None) -> None:
+    """Raises RequestError (409) where nothing but ``gone`` has the files of what is served."""
+    names = {model.name for model in gone}
+    kept = {other.folder for other in shelf.models() if other.name not in names}
+    for model in gone:
+        if model.folder not in kept and served is not None and shelf.path(model) == Path(served):
+            raise RequestError(
+                f"{model.name} is served: end the server first, or kvasir cp {model.name} OTHER",
+                param="model",
+                code="model_in_use",
+                status=409,
+            )
+
+
+def _replace(made: StoredModel, served: str | None) -> None:
+    shelf = Shelf()
+    before = shelf.called(made.name)
+    if before is not None and before.folder != made.folder:
+        _not_served(shelf, (before,), served)
+    shelf.replace(made)
 
 
 def _made(request: OllamaCreate) -> StoredModel:

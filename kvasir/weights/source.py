@@ -20,7 +20,7 @@ from kvasir.formats.mapped import TensorFile, TensorTable
 from kvasir.formats.safetensors import open_folder, refuse_pickle
 from kvasir.formats.types import TensorInfo
 from kvasir.library.names import hub_name
-from kvasir.library.shelf import Shelf, stored_path
+from kvasir.library.shelf import Shelf, may_be_model, stored_path
 from kvasir.weights.content import HashMemory
 from kvasir.weights.default import cached_default_model
 from kvasir.weights.quantization.gguf_blocks import with_gguf_modules
@@ -143,8 +143,8 @@ def open_model(path: str | Path, mmproj: str | None = None) -> ModelSource:
     """
     asked = str(path)
     path = Path(path).expanduser()
-    if not path.exists():
-        path = _named(asked) or path
+    if not may_be_model(path):
+        path = (_kept(asked) if path.exists() else _named(asked)) or path
     if path.is_dir():
         return _open_hf(path) if mmproj in (None, "none") else _refused(path, mmproj)
     refuse_pickle(path)
@@ -209,13 +209,15 @@ def _fitting(source: ModelSource, path: Path) -> TensorFile | None:
     return file if is_tower and said.get("clip.vision.projection_dim") == width else None
 
 
-def _named(name: str) -> Path | None:
-    """Where the model of the library called ``name`` lies; None for what is no name. Raises
-    ModelError where it is not here."""
+def _kept(name: str) -> Path | None:
+    """Where the model of the library called ``name`` lies; None where it is not here."""
     default = cached_default_model()
-    if default is not None and name == default.stem:
-        return default
-    found = stored_path(name)
+    return default if default is not None and name == default.stem else stored_path(name)
+
+
+def _named(name: str) -> Path | None:
+    """As ``_kept``; None for what is no name. Raises ModelError where it is not here."""
+    found = _kept(name)
     if found is not None:
         return found
     if hub_name(name) is not None:

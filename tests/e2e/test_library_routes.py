@@ -29,7 +29,8 @@ def test_models_come_and_go(
     monkeypatch.setenv("KVASIR_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("HF_TOKEN", raising=False)
     data = write_gguf_model(tiny.llama(), tmp_path / "x.gguf", "Q8_0").read_bytes()
-    with serving(StandIn({REPO: {"tiny.Q8_0.gguf": data}})) as hub:
+    files = {REPO: {"tiny.Q8_0.gguf": data}}
+    with serving(StandIn(files)) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         with running_server(toy_folder, admin_port=0, admin_key="operator") as server:
             url = _admin_url(server)
@@ -66,7 +67,13 @@ def test_models_come_and_go(
             ):
                 assert ask("POST", "/api/create", {**said, **wrong}).status_code == 400
             assert Shelf().known("brief").defaults.system == "be brief"
-            for each in (name, "mine", "brief"):
+            files[REPO]["tiny.Q4_0.gguf"] = data + bytes(8)
+            other = {"model": f"{REPO}:Q4_0", "stream": False}
+            assert ask("POST", "/api/pull", other).json() == {"status": "success"}
+            assert ask("POST", "/api/create", {**said, **other}).json() == {"status": "success"}
+            assert Shelf().known(f"{REPO}:Q4_0").defaults.system == "be brief"
+            assert not Shelf().orphans()
+            for each in (f"{REPO}:Q4_0", name, "mine", "brief"):
                 assert ask("DELETE", "/api/delete", {"model": each}).status_code == 200
             assert ask("DELETE", "/api/delete", {"model": "mine"}).status_code == 404
             assert not Shelf().models() and not Shelf().orphans()
@@ -110,6 +117,7 @@ def test_what_is_served_keeps_its_files(
 ) -> None:
     """An engine that is started again opens them again."""
     monkeypatch.setenv("KVASIR_CACHE", str(tmp_path / "cache"))
+    write_gguf_model(tiny.llama(), tmp_path / "x.gguf", "Q8_0")
     shelf = Shelf()
     path = shelf.path(link(shelf, toy_folder, "mine"))
     with running_server(path, admin_port=0, admin_key="operator") as server:
@@ -119,10 +127,18 @@ def test_what_is_served_keeps_its_files(
             body = {"model": name}
             return httpx.request("DELETE", url + "/api/delete", json=body, **asked)
 
+        def create(body: dict[str, Any]) -> httpx.Response:
+            return httpx.post(url + "/api/create", json=body, **asked)
+
         refused = delete("mine")
         assert refused.status_code == 409 and "mine is served" in refused.json()["error"]
         assert path.exists()
         shelf.copy("mine", "other")
+        link(shelf, tmp_path / "x.gguf", "third")
+        make = {"from": "third", "stream": False}
+        assert create({**make, "model": "mine"}).status_code == 200 and path.exists()
+        assert create({**make, "model": "other"}).status_code == 409 and path.exists()
+        assert create({"model": "other", "from": "other"}).status_code == 200
         assert delete("mine").status_code == 200 and path.exists()
         assert delete("other").status_code == 409
     assert shelf.is_whole(shelf.known("other"))

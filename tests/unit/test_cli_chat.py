@@ -294,6 +294,23 @@ def test_a_conversation_is_kept_in_a_file(tmp_path: Path) -> None:
     assert "no way to the first one" in screen.getvalue() and other.messages == talk.messages
 
 
+def test_calls_of_tools_outlive_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    calls = [{"name": "f", "arguments": "{}"}]
+    asked = {"id": "a", "role": "user", "content": "hello"}
+    answer = {"id": "b", "parent": "a", "role": "assistant", "content": "", "calls": calls}
+    kept = {"id": "x", "selected": "b", "messages": [asked, answer]}
+    file = {"format": "kvasir.conversations", "version": 1, "conversations": [kept]}
+    path.write_text(json.dumps(file))
+    talk, _ = conversation()
+    talk.take(f"/load {path}")
+    assert talk.messages[1] == {"role": "assistant", "content": ""}  # what tools said is not there
+    talk.take("again")
+    talk.take(f"/save {path}")
+    written = json.loads(path.read_text())["conversations"][0]["messages"]
+    assert [message.get("calls") for message in written] == [None, calls, None, None]
+
+
 def test_files_go_with_the_next_message(tmp_path: Path) -> None:
     talk, screen = conversation()
     (tmp_path / "a.txt").write_text("text of a file")

@@ -14,6 +14,8 @@ from kvasir.cli.named import present
 from kvasir.config.advice import advise
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
+from kvasir.doctor.finding import Scene
+from kvasir.doctor.model import place_of
 from kvasir.engine.fit import fits_here
 from kvasir.exec.cpu.backend import CPU
 from kvasir.formats.gguf import open_gguf
@@ -233,6 +235,24 @@ def test_commands(hub: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no model is called mine" in capsys.readouterr().err
 
 
+def test_a_repository_is_removed_with_all_its_quantizations(
+    hub: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for tag in ("Q4_0", "Q8_0"):
+        pull(hub, f"{REPO}:{tag}", force=True)
+    pull(hub, "org/other", force=True)
+    assert run_command(["rm", REPO.upper()]) == 0
+    said = capsys.readouterr().out
+    assert all(f"{REPO}:{tag} removed" in said for tag in ("Q4_0", "Q8_0"))
+    assert [model.name for model in Shelf().models()] == ["org/other:Q4_K_M"]
+    assert not Shelf().orphans()
+    for tag in ("Q4_0", "Q8_0"):
+        pull(hub, f"{REPO}:{tag}", force=True)
+    assert run_command(["rm", f"{REPO}:Q8_0", "org/other"]) == 0
+    assert [model.name for model in Shelf().models()] == [f"{REPO}:Q4_0"]
+    assert run_command(["rm", f"{REPO}:Q8_0"]) == 1
+
+
 def test_progress_in_ollamas_words(hub: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["pull", "--json", f"{REPO}:Q4_0"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -262,6 +282,30 @@ def test_a_pulled_model_asks_no_network(hub: StandIn, monkeypatch: pytest.Monkey
     assert open_model(REPO).name == "tiny.Q4_0"
     assert run_command(["inspect", "model", f"{REPO}:Q4_0"]) == 0
     assert len(hub.asked) == n_asked
+
+
+def test_a_folder_that_is_no_model_hides_no_name(
+    hub: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    (here / REPO).mkdir(parents=True)
+    (here / "mine").mkdir()
+    monkeypatch.chdir(here)
+    options = EngineOptions(model=REPO)
+    with pytest.raises(ModelError, match=r"config\.json"):
+        open_model(REPO)
+    assert present(options)[0] == options and hub.asked == []
+    path = Shelf().path(pull(hub, REPO, force=True))
+    run_command(["cp", REPO, "mine"])
+    for name in (REPO, "mine"):
+        assert open_model(name).path == path
+        assert present(EngineOptions(model=name))[0].model == str(path)
+        assert place_of(Scene(name, cache=tmp_path / "cache")) == path
+    (here / "Modelfile").write_text("FROM mine\n")
+    assert run_command(["create", "made"]) == 0
+    write_hf(tiny.llama(), here / "mine")
+    assert open_model("mine").kind == "hf"
+    assert present(EngineOptions(model="mine"))[0].model == "mine"
 
 
 def test_options_that_are_read_again_fetch_nothing(hub: StandIn) -> None:

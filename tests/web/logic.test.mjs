@@ -150,6 +150,18 @@ test('what is imported as a picture can be shown as one', () => {
   assert.deepEqual(message.attachments.map((file) => file.data !== undefined), [true, false, false, false, false]);
 });
 
+test('calls of tools come back, and nothing that is none', () => {
+  const calls = [{ name: 'f', arguments: '{"x": 1}' }, { name: 'g', arguments: '' }];
+  const said = { id: 'a', role: 'assistant', content: '', finish: 'tool_calls' };
+  const of = (given) => [...tree.imported(fileOf([{ ...said, calls: given }]))[0].messages.values()][0].calls;
+  assert.deepEqual(of([...calls, null, { arguments: 'x' }, { name: 7 }]), calls);
+  assert.deepEqual(of([{ name: 'f', arguments: {}, more: 1 }]), [{ name: 'f', arguments: '' }]);
+  assert.equal(of('f'), undefined);
+  const [once] = tree.imported(fileOf([{ ...said, calls }]));
+  const [again] = tree.imported(JSON.parse(JSON.stringify(tree.exported([once]))));
+  assert.deepEqual([...again.messages.values()][0].calls, calls);
+});
+
 test('settings come back, and nothing that is none', () => {
   const settings = { temperature: 0.5, stop: ['a', 'b'], reasoning_effort: 'low' };
   const [made] = tree.imported(fileOf([], { settings: { ...settings, store: true, model: 'x', messages: 'y', tools: [{}] } }));

@@ -204,7 +204,8 @@ function importedOne(told) {
     const more = { model: text(each.model) || undefined, finish: text(each.finish) || undefined };
     const time = Number(each.time) || Date.now();
     const attachments = (each.attachments ?? []).map(importedFile);
-    messages.set(id, newMessage(conversation, parent, { id, ...said, ...more, time, attachments }));
+    const calls = importedCalls(each.calls);
+    messages.set(id, newMessage(conversation, parent, { id, ...said, ...more, calls, time, attachments }));
   }
   cutCircles(messages);
   const selected = ids.get(told.selected) ?? null;
@@ -228,6 +229,12 @@ function cutCircles(messages) {
     }
     for (const id of way) sound.add(id);
   }
+}
+
+/** @param {any} calls @returns {Call[] | undefined} */
+function importedCalls(calls) {
+  if (!Array.isArray(calls)) return undefined;
+  return calls.filter((each) => text(each?.name)).map((each) => ({ name: each.name, arguments: text(each.arguments) }));
 }
 
 /** @param {any} file @returns {Attachment} */
