@@ -160,7 +160,7 @@ struct GroupedTile {
         const auto read = [&](int half) __attribute__((always_inline)) {
           const uint8_t* p = F::codes(w, 2 * span + half);
           for (int t = 0; t < NT; t++) {
-            fetch<NT, F::kBytes>(w, p, stride, t);
+            fetch<NT, F::kBytes>(w, p, stride, t, a.shape.ahead);
             F::unpack(F::numbers(w, 2 * span) + t * stride, p + t * stride, u[t]);
           }
           return &u[0];
