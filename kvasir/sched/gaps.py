@@ -8,13 +8,27 @@ other answers; but they may be those of a block's owner before, about whom nobod
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from kvasir.core.plan import Copy, Row, Transfer
+from kvasir.kv.radix import Node
 from kvasir.sched.request import Request
 from kvasir.sched.rows import is_draft
 
 IDLE_STEPS = 32
 """In which nothing was asked for, after which it rests; not while it reads a new prompt."""
+
+
+class _SeenBlocks(NamedTuple):
+    """At the blocks of a request."""
+
+    n_preempted: int
+    n_blocks: int
+    """That were complete."""
+    node: Node | None
+    """What the cache knew of them."""
+    is_whole: bool
+    """Whether it has all entries of them."""
 
 
 class HeadGaps:
@@ -27,21 +41,23 @@ class HeadGaps:
         """With entries that it lacks."""
         self._has_rested = False
         self._n_idle = 0
-        self._known: dict[Request, tuple[int, int, bool]] = {}
-        """Preemptions, blocks that were looked at, and whether it has all entries of them."""
+        self._known: dict[Request, _SeenBlocks] = {}
 
     def has_all(self, request: Request) -> bool:
         """Entries of all that is computed."""
         if not self._has_rested:
             return True
-        n_blocks = request.n_computed // self._size
-        n_preempted, n_seen, is_whole = self._known.get(request, (-1, 0, True))
-        if n_preempted == request.n_preempted and (n_seen == n_blocks or not is_whole):
-            return is_whole
-        # the cache may have put an equal block of another request in the place of one
+        n_blocks, node = request.n_computed // self._size, request.vouched.node
+        known = self._known.get(request)
+        if known is not None and known.n_preempted == request.n_preempted:
+            # when the cache learned of blocks, it may have put an equal one of another in the place
+            # of one: some steps after that was computed
+            is_seen = known.n_blocks == n_blocks and known.node is node
+            if is_seen or not known.is_whole:
+                return known.is_whole
         held = request.table.held(0)[: -(-request.n_computed // self._size)]
         is_whole = self._blocks.isdisjoint(held)
-        self._known[request] = request.n_preempted, n_blocks, is_whole
+        self._known[request] = _SeenBlocks(request.n_preempted, n_blocks, node, is_whole)
         return is_whole
 
     def take(
@@ -66,7 +82,8 @@ class HeadGaps:
                 self._blocks.difference_update(request.table.at(i)[0] for i in range(fresh, end))
             else:
                 self._blocks.update(request.table.at(i)[0] for i in range(begin, end))
-                self._known[request] = request.n_preempted, begin, False
+                node = request.vouched.node
+                self._known[request] = _SeenBlocks(request.n_preempted, begin, node, is_whole=False)
         return None if is_read else ()
 
     def ended(self, request: Request) -> None:

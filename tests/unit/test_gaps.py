@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kvasir.core.plan import Copy, Row, Transfer
+from kvasir.kv.holders import Vouched
 from kvasir.sched.gaps import IDLE_STEPS, HeadGaps
 
 SIZE = 4
@@ -27,7 +28,7 @@ class Asking:
     """Of a request what is looked at."""
 
     def __init__(self, *blocks: int, n_computed: int = 0, n_prompt: int = 0) -> None:
-        self.n_prompt = n_prompt
+        self.n_prompt, self.vouched = n_prompt, Vouched()
         self.table, self.n_computed, self.n_preempted, self.slot = (
             _Table([*blocks]),
             n_computed,
@@ -104,7 +105,7 @@ def test_who_shares_a_block_with_a_gap_lacks_it_too() -> None:
     assert not gaps.has_all(sharing) and gaps.has_all(before)
     later: Any = Asking(0, 4, n_computed=4)
     assert gaps.has_all(later)
-    later.table.blocks[0], later.n_computed = 1, 8
+    later.table.blocks[0], later.vouched.node = 1, object()
     assert not gaps.has_all(later), "an equal block has taken the place of its own"
 
 
