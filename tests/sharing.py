@@ -11,6 +11,7 @@ from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
 from kvasir.core.request import EngineRequest, PriorityClass, Standing
 from kvasir.sched.scheduler import Scheduler
+from kvasir.speculate.base import Proposer
 from kvasir.timing.cost import chunk_load
 from kvasir.timing.timeline import Timeline
 from tests.sizes import config_of
@@ -47,6 +48,7 @@ class Load:
     config: SchedulerConfig
     pair_seconds: float = 0.0
     """Of a query and a key that it attends to."""
+    proposer: Proposer | None = None
     now: float = 0.0
     arrived: dict[int, float] = field(default_factory=dict)
     first_token: dict[int, float] = field(default_factory=dict)
@@ -57,7 +59,7 @@ class Load:
     """Seconds of a step, for each request that decoded in it."""
 
     def __post_init__(self) -> None:
-        self.scheduler = Scheduler(self.config, timeline=Timeline(lambda: self.now))
+        self.scheduler = Scheduler(self.config, self.proposer, timeline=Timeline(lambda: self.now))
         self.slots: dict[int, int] = {}
         self.by_first = {}
 

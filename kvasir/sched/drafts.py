@@ -16,6 +16,7 @@ from kvasir.sched.counters import Counters
 from kvasir.sched.following import Following
 from kvasir.sched.gaps import HeadGaps
 from kvasir.sched.making import Making
+from kvasir.sched.order import Account
 from kvasir.sched.request import Request
 from kvasir.sched.rows import accepted, draft_row, is_draft
 from kvasir.speculate.base import Draft, Proposer
@@ -36,6 +37,7 @@ class Drafts:
         config: SchedulerConfig,
         costs: CostModel,
         counters: Counters,
+        account: Account,
     ) -> None:
         """Raises ConfigError where layers with a state keep less than is drafted."""
         self._max_tokens = config.max_draft_tokens
@@ -63,6 +65,7 @@ class Drafts:
             self._following = Following(sizes.block_size, sizes.max_num_batched_tokens)
         self._costs = costs
         self._counters = counters
+        self._account = account
         self._running: dict[Request, Draft] = {}
         self._drawn = Drawn()
 
@@ -224,9 +227,10 @@ class Drafts:
             self._counters.draft_seconds += result.draft_seconds
             passes = draft_passes(plan, is_head=self._is_head)
             self._controller.drafted(passes, result.draft_seconds)
+            self._charge(plan, making.owners, result.draft_seconds)
         n_accepted = self._counters.n_accepted
         if self._running:
-            self._learn(plan, making.owners, result)
+            self._learn(plan, making, result)
         if self._proposer is None or not seconds or load.tokens - n_drafted > load.rows:
             return load, seconds
         costs = self._costs.costs
@@ -239,16 +243,27 @@ class Drafts:
             self._counters.seconds_won += share * (alone + contexts) - spent
         return load._replace(tokens=load.tokens - n_drafted), alone + contexts
 
-    def _learn(self, plan: StepPlan, owners: Sequence[Request], result: StepResult) -> None:
+    def _charge(self, plan: StepPlan, owners: Sequence[Request], seconds: float) -> None:
+        """What the draft program took is of those it was asked for, by their tokens."""
+        n_asked = sum([row.n_drafts for row in plan.rows])
+        for request, row in zip(owners, plan.rows, strict=True):
+            if row.n_drafts:
+                self._account.drafted(request, seconds * row.n_drafts / n_asked)
+
+    def _learn(self, plan: StepPlan, making: Making, result: StepResult) -> None:
         """What became of drafts."""
         first = 0
-        for request, row in zip(owners, plan.rows, strict=True):
+        rows = zip(making.owners, making.preemptions, plan.rows, strict=True)
+        for request, n_preempted, row in rows:
             outputs = result.outputs[first : first + row.n_logits]
             first += row.n_logits
             if not is_draft(row) or (draft := self._running.pop(request, None)) is None:
                 continue
             n_drawn = len(accepted(self.resolved(row), outputs))
             self._controller.drew(request, draft, n_drawn)
+            # what was computed before it was preempted does not count as computed
+            n_kept = 1 + n_drawn if request.n_preempted == n_preempted else 0
+            self._account.verified(request, row, n_kept)
             n_hits = min(n_drawn, draft.n_predicted)
             request.drafting.n_hits += n_hits
             request.drafting.n_misses += draft.n_predicted - n_hits

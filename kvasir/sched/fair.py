@@ -2,7 +2,8 @@
 
 Each class and each tenant has a clock that advances by what its requests cost, divided by its
 weight; whoever's clock is behind goes next (Demers, Keshav, Shenker: Analysis and simulation of a
-fair queueing algorithm; Goyal, Vin, Cheng: Start-time fair queueing). What is cached costs nothing.
+fair queueing algorithm; Goyal, Vin, Cheng: Start-time fair queueing). What is cached costs nothing,
+drafted tokens cost as much as others, drawn or not.
 
 A request pays for its prompt and its first outputs when it starts and gets back what it did not
 use, so that a tenant cannot take every free slot at once. While two tenants of a class wait, what
@@ -20,12 +21,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from kvasir.config.resolved import SharingConfig
+from kvasir.core.plan import Row
 from kvasir.sched.clocks import Class, Clocks
 from kvasir.sched.order import MAX_LOOKAHEAD, Account, Fcfs, Order, Place, Static, place
 from kvasir.sched.preempt import least_senior
 from kvasir.sched.request import Request
 from kvasir.timing.backlog import Backlog
-from kvasir.timing.cost import SCORE_SECONDS, CostModel
+from kvasir.timing.cost import SCORE_SECONDS, CostModel, chunk_load
 
 ADVANCE_OUTPUTS = 64
 """Outputs that a request pays for when it starts."""
@@ -167,6 +169,9 @@ class FairAccount(Account):
             if n_computed <= turn.n_charged:
                 continue
             cost, advance = self._spend(request, n_computed), turn.advance
+            if request.drafting.owed:
+                cost = max(0.0, cost + request.drafting.owed)
+                request.drafting.owed = 0.0
             turn.n_charged = n_computed
             paid = cost if cost < advance else advance
             turn.advance = advance - paid
@@ -174,6 +179,17 @@ class FairAccount(Account):
                 clock.time += cost / clock.weight
                 if paid:
                     clock.pay(-paid)
+
+    def verified(self, request: Request, row: Row, n_kept: int) -> None:
+        """Tokens that were not drawn are charged as the others; entries are read once for all of a
+        row, where outputs that stay are charged as a row each."""
+        n, start = len(row.tokens), row.start
+        whole, kept = chunk_load(n, start), chunk_load(n_kept, start)
+        own = self._costs.seconds(n_kept, n_kept, kept.pairs, kept.pairs)
+        request.drafting.owed += self._costs.seconds(n, n, whole.pairs, whole.entries) - own
+
+    def drafted(self, request: Request, seconds: float) -> None:
+        request.drafting.owed += seconds
 
     def stop(self, request: Request) -> None:
         self.charge((request,))

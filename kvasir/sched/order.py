@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+from kvasir.core.plan import Row
 from kvasir.sched.request import Request
 from kvasir.timing.backlog import Backlog
 
@@ -127,6 +128,12 @@ class Account:
 
     def charge(self, requests: Iterable[Request]) -> None:
         """Running requests may have computed more."""
+
+    def verified(self, request: Request, row: Row, n_kept: int) -> None:
+        """A row of drafts was computed, whose first ``n_kept`` tokens count as computed."""
+
+    def drafted(self, request: Request, seconds: float) -> None:
+        """A draft program took so long for a request."""
 
     def stop(self, request: Request) -> None:
         """A request runs no more: it ended or was preempted; its counters are still those."""

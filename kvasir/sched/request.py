@@ -65,6 +65,8 @@ class Drafting:
     """Drafted tokens of its prediction that were drawn, and the client was not told of."""
     n_misses: int = 0
     """The same of those that were not drawn."""
+    owed: float = 0.0
+    """Seconds that drafts took beside its computed tokens, and its tenant was not charged for."""
 
 
 @dataclass(slots=True, eq=False)

@@ -69,7 +69,7 @@ class Scheduler:
         self._requests: dict[int, Request] = {}
         self._order, self._account = make_policy(config.sharing, self.costs)
         self._counters = Counters(drafters=tuple(map(DrafterStats, config.drafters)))
-        self._drafts = Drafts(proposer, config, self.costs, self._counters)
+        self._drafts = Drafts(proposer, config, self.costs, self._counters, self._account)
         self._queues = Queues(
             self._kv, self._order, self._account, self.timeline, self._counters, config
         )

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import pytest
 
 from kvasir.config.resolved import SharingConfig
 from kvasir.core.errors import RequestError
 from kvasir.core.params import TokenParams
+from kvasir.core.plan import Row
 from kvasir.core.request import EngineRequest
+from kvasir.kv.table import BlockTable
+from kvasir.sched.clocks import Clocks
+from kvasir.sched.fair import FairAccount
+from kvasir.sched.request import new_request
 from kvasir.sched.scheduler import Scheduler
+from kvasir.speculate.base import Draft, Known, Proposer
+from kvasir.timing.cost import CostModel, chunk_load
 from tests.sharing import Load, request, sizes
-from tests.sizes import config_of
+from tests.sizes import changed, config_of
 
 
 def test_two_tenants_of_equal_weight_get_equal_shares_of_a_load_of_ten_to_one() -> None:
@@ -57,6 +65,45 @@ def test_a_tenant_cannot_save_up_by_being_idle() -> None:
     busy = sum(load.spent[i] for i in range(1, 200)) - before
     late = sum(load.spent[i] for i in range(200, 400))
     assert 0.75 < busy / late < 1.33
+
+
+TABLE = BlockTable((), 16)
+
+
+class Says(Proposer):
+    """For requests of even ids always the same."""
+
+    def __init__(self, token: int) -> None:
+        self._token = token
+
+    def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
+        return [Draft(() if x.id % 2 else (self._token,) * k) for x in requests]
+
+
+@pytest.mark.parametrize("token", [7, 8])
+def test_drafts_are_charged_as_what_they_compute_drawn_or_not(token: int) -> None:
+    """The first tenant is drafted for; every token drawn is 7."""
+    load = Load(changed(sizes(), max_draft_tokens=4), proposer=Says(token))
+    load.add(request(i, n_outputs=48, tenant="ab"[i % 2]) for i in range(600))
+    while not any(request_id > 200 for request_id in load.ended):
+        load.step()
+        load.scheduler.check()
+    drafted, other = (sum(load.spent[i] for i in range(first, 600, 2)) for first in (0, 1))
+    assert 0.9 < drafted / other < 1.1
+
+
+def test_what_an_outdated_row_of_drafts_took_is_charged_whole() -> None:
+    costs = CostModel()
+    account, one = FairAccount(Clocks((1.0,), {}), costs), new_request(request(0), 0, 9, TABLE)
+    row = Row(0, 10, (1, 2, 3, 4))
+    account.verified(one, row, 0)
+    load = chunk_load(4, 10)
+    assert one.drafting.owed == costs.seconds(4, 4, load.pairs, load.entries)
+    one.drafting.owed = 0.0
+    account.verified(one, row, 4)
+    assert one.drafting.owed == pytest.approx(costs.seconds(0, 0, 0, load.entries - load.pairs))
+    account.drafted(one, 3.0)
+    assert one.drafting.owed > 2.9
 
 
 def test_weights_of_tenants_are_their_shares() -> None:
