@@ -35,6 +35,8 @@ class Task:
     params: SamplingParams
     choices: tuple[TokenParams, ...]
     priority: int = 0
+    prediction: tuple[int, ...] = ()
+    """As in ``EngineRequest``."""
 
 
 class Growing:
@@ -52,6 +54,8 @@ class Growing:
         self._stop_reason: int | str | None = None
         self.prompt_logprobs: list[TokenLogprob] = []
         self.n_cached = 0
+        self.n_hits = self.n_misses = 0
+        """Drafted tokens of the prediction that were drawn, and that were not."""
         self.failure: ChoiceFailed | None = None
         """Why its finish reason is "error"."""
 
@@ -70,6 +74,8 @@ class Growing:
             return ""
         self._texts.append(delta.text)
         self.n_cached += delta.n_cached
+        self.n_hits += delta.prediction_hits
+        self.n_misses += delta.prediction_misses
         self._token_ids.extend(delta.tokens)
         self._logprobs.extend(delta.logprobs)
         self.prompt_logprobs.extend(delta.prompt_logprobs)
@@ -173,6 +179,7 @@ class Batch:
                     parent=first,
                     hold_seconds=float(asked.cache_ttl or 0),
                     media=task.prompt.media,
+                    prediction=task.prediction,
                 )
                 first = number if first < 0 else first
                 self._engine.add(request)
@@ -212,6 +219,8 @@ class Batch:
             outputs=[growing.output(i) for i, growing in enumerate(_best(task, own))],
             finished=True,
             num_cached_tokens=own[0].n_cached,
+            accepted_prediction_tokens=sum([growing.n_hits for growing in own]),
+            rejected_prediction_tokens=sum([growing.n_misses for growing in own]),
         )
 
 

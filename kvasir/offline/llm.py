@@ -27,6 +27,7 @@ from kvasir.offline.turns import QueuedCall, Turns
 from kvasir.offline.vectors import VectorCalls
 from kvasir.text.beam import BeamSearchParams, Search
 from kvasir.text.heads import Heads
+from kvasir.text.prediction import read_predictions
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.tokenizer import Tokenizer
@@ -90,6 +91,7 @@ class LLM(VectorCalls):
         use_tqdm: bool = True,
         *,
         priority: Sequence[int] | None = None,
+        prediction: object = None,
     ) -> list[RequestOutput]:
         """Continues each prompt; results in the order of the prompts.
 
@@ -98,11 +100,13 @@ class LLM(VectorCalls):
         path, or a list of them}, for each of which the prompt has a placeholder of the model's.
         ``sampling_params``: one for all, one per prompt, or vLLM's defaults.
         ``use_tqdm`` shows a progress bar. ``priority``: one number per prompt; lower ones go
-        earlier. Raises RequestError before anything runs when a prompt or
+        earlier. ``prediction``: what much of the answer is expected to repeat, a text or OpenAI's
+        object for all prompts, or a list with one (or None) for each; engines that look texts up
+        draft from it. Raises RequestError before anything runs when a prompt or
         parameter is invalid; a prompt that fails while it runs has the finish reason "error".
         """
         read = self._read(prompts)
-        return self._run(read, sampling_params, use_tqdm, priority)
+        return self._run(read, sampling_params, use_tqdm, priority, prediction)
 
     def chat(
         self,
@@ -114,6 +118,7 @@ class LLM(VectorCalls):
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, object]] | None = None,
         chat_template_kwargs: Mapping[str, object] | None = None,
+        prediction: object = None,
     ) -> list[RequestOutput]:
         """Answers one conversation or each of a list of them, with the model's chat template, or
         goes on with its last message.
@@ -130,7 +135,7 @@ class LLM(VectorCalls):
         continues = continue_final_message
         adds = add_generation_prompt and not continues
         prompts = [_told(has, talk, adds, continues, variables) for talk in talks]
-        return self._run(prompts, sampling_params, use_tqdm)
+        return self._run(prompts, sampling_params, use_tqdm, prediction=prediction)
 
     def beam_search(self, prompts: object, params: BeamSearchParams) -> list[BeamSearchOutput]:
         """The likeliest continuations of each prompt that ``params.beam_width`` beams find.
@@ -196,14 +201,16 @@ class LLM(VectorCalls):
         sampling_params: Params,
         shows_progress: bool,
         priority: Sequence[int] | None = None,
+        prediction: object = None,
     ) -> list[RequestOutput]:
         params = one_each(sampling_params, len(prompts))
         priorities = check_priorities(priority, len(prompts))
+        texts = read_predictions(prediction, len(prompts))
 
         def work(turn: QueuedCall[list[RequestOutput]]) -> list[RequestOutput]:
             has = self._has()
-            tasks = list(map(partial(new_task, has), prompts, params, priorities))
-            for note in notes_on(has, tasks):
+            tasks = list(map(partial(new_task, has), prompts, params, priorities, texts))
+            for note in notes_on(has, tasks, texts):
                 _log.warning(note)
             batch = Batch(has.built.engine, has.tokenizer, tasks, has.ids)
             return batch.run(shows_progress, turn.check)

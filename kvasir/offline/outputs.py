@@ -58,6 +58,10 @@ class RequestOutput:
     finished: bool
     num_cached_tokens: int = 0
     """Prompt tokens that the prefix cache gave to the first choice."""
+    accepted_prediction_tokens: int = 0
+    """Of all choices: drafted tokens that the prediction has there, and the answer."""
+    rejected_prediction_tokens: int = 0
+    """Those that the answer does not have: they are in no other count."""
 
 
 def logprobs_by_id(

@@ -14,13 +14,16 @@ from kvasir.grammar.structured import grammar_of
 from kvasir.offline.batch import Task
 from kvasir.offline.opened import Opened, check_ids
 from kvasir.offline.prompts import Prompt
+from kvasir.text.prediction import check_length, why_useless
 from kvasir.validation.names import Names
 from kvasir.validation.params import check, resolve_choices, truncate_prompt
 from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.speculative import check_method, rule_notes, speculative_notes
 
 
-def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int = 0) -> Task:
+def new_task(
+    has: Opened, prompt: Prompt, params: SamplingParams, priority: int = 0, predicted: str = ""
+) -> Task:
     """Of one prompt. Any thread; waits until a grammar is compiled. Raises RequestError."""
     check_writes(has)
     sizes = has.sizes
@@ -47,14 +50,20 @@ def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int 
         constraint=constraint,
         encode=partial(has.tokenizer.encode, add_special=False),
     )
-    return Task(next(has.numbers), prompt, params, choices, priority)
+    ids: tuple[int, ...] = ()
+    if predicted and not why_useless(has.built.drafter, choices[0].max_drafts):
+        ids = tuple(has.tokenizer.encode(predicted, add_special=False))
+        check_length(len(ids), sizes.max_model_len)
+    return Task(next(has.numbers), prompt, params, choices, priority, ids)
 
 
-def notes_on(has: Opened, tasks: Sequence[Task]) -> list[str]:
-    """Each once."""
+def notes_on(has: Opened, tasks: Sequence[Task], predicted: Sequence[str]) -> list[str]:
+    """Each once. ``predicted``: of each the text that is expected."""
     drafter, follows = has.built.drafter, has.built.follows_drafts
     notes: dict[str, None] = {}
-    for task in tasks:
+    for task, text in zip(tasks, predicted, strict=True):
+        useless = why_useless(drafter, task.choices[0].max_drafts) if text else ""
+        notes |= dict.fromkeys([useless] if useless else [])
         notes |= dict.fromkeys(speculative_notes(task.params.speculative, drafter))
         notes |= dict.fromkeys(rule_notes(task.choices[0], follows_drafts=follows))
     return list(notes)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from kvasir.config.speculation import LOOKUPS
-from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
 from kvasir.core.params import TokenParams
-from kvasir.serve.protocol.prediction import NAME
 from kvasir.serve.resolved import Ids
 from kvasir.serve.text import TextModel
+from kvasir.text.prediction import NAME, check_length, why_useless
 
 
 class Predicted(msgspec.Struct, frozen=True):
@@ -25,20 +23,10 @@ async def read_predicted(
     tokens than a prompt may have."""
     if not given:
         return Predicted()
-    if not {*info.drafter.split("+")} & {*LOOKUPS}:
-        return Predicted(
-            (),
-            (
-                f"{NAME} is of no use: this engine does not look texts up; start it with "
-                f"--speculative-config and a method of {', '.join(LOOKUPS)}",
-            ),
-        )
-    if not params.max_drafts:
-        return Predicted((), (f"{NAME} is of no use: speculative asks for no drafts",))
+    useless = why_useless(info.drafter, params.max_drafts)
+    if useless:
+        return Predicted((), (useless,))
     limit = info.max_model_len
     ids = await text.encode(given, add_special=False, limit=limit, param=NAME)
-    if len(ids) > limit:
-        raise RequestError(
-            f"{NAME} has {len(ids)} tokens, the context holds {limit}: shorten it", param=NAME
-        )
+    check_length(len(ids), limit)
     return Predicted(ids)

@@ -16,10 +16,10 @@ from kvasir.serve.client import AsyncClient
 from kvasir.serve.dialects.chat import CHAT
 from kvasir.serve.numbered import Common
 from kvasir.serve.predicted import Predicted, read_predicted
-from kvasir.serve.protocol.prediction import read_prediction
 from kvasir.serve.resolved import Job
 from kvasir.serve.text import TextModel
 from kvasir.serve.wanted import PREDICTED_BYTES, Size
+from kvasir.text.prediction import read_prediction
 from kvasir.validation.sampling import SamplingParams
 from tests.fake_run import INFO, heard, joined, resolved_of, run_of, said, toy_text
 

@@ -18,7 +18,6 @@ from kvasir.serve.logprobs import ChatLogprobs, PromptScores, TokenNames
 from kvasir.serve.parts import HOLE, Parts, filled
 from kvasir.serve.protocol import chat
 from kvasir.serve.protocol.parse import parse_request
-from kvasir.serve.protocol.prediction import read_prediction
 from kvasir.serve.protocol.thinking import (
     thinking_wish,
     thoughts_of,
@@ -29,6 +28,7 @@ from kvasir.serve.protocol.tools import read_tools
 from kvasir.serve.resolved import Envelope, Json, Resolved
 from kvasir.serve.slices import Work
 from kvasir.text.choice import Delta
+from kvasir.text.prediction import read_prediction
 from kvasir.tokenizer.messages import ChatMessage, read_messages
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.toolcalls.pieces import message_of
