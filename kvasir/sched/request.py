@@ -67,6 +67,8 @@ class Drafting:
     """The same of those that were not drawn."""
     owed: float = 0.0
     """Seconds that drafts took beside its computed tokens, and its tenant was not charged for."""
+    undrafted: dict[str, int] = field(default_factory=dict)
+    """By their reasons its decode steps without drafts."""
 
 
 @dataclass(slots=True, eq=False)
