@@ -12,6 +12,8 @@ from kvasir.serve.slices import Work
 from kvasir.timing.cost import CostModel
 from kvasir.timing.records import StepRecord, Story
 from kvasir.timing.timeline import Timeline
+from kvasir.timing.undrafted import SENTENCES as UNDRAFTED
+from kvasir.timing.undrafted import undrafted_of
 from kvasir.timing.why import (
     MAX_FITTED,
     MAX_STEPS,
@@ -95,6 +97,10 @@ def _choice(
         "sentence": what,
         "remedy": remedy,
         "parts": [{"cause": x.cause, "at": x.at, "seconds": x.seconds} for x in why.parts],
+        "undrafted": [
+            {"reason": x.reason, "steps": x.n_steps, "sentence": UNDRAFTED.get(x.reason, "")}
+            for x in undrafted_of(story.spans)
+        ],
         "is_truncated": story.is_truncated or len(steps) > MAX_STEPS,
     }
 

@@ -9,6 +9,7 @@ from math import inf
 import msgspec
 
 from kvasir.timing.records import Mark, Span, StepRecord
+from kvasir.timing.undrafted import KIND as UNDRAFTED
 
 PIECE = 256
 """Steps and prompts looked at before somebody else may have a turn: about a tenth of a millisecond,
@@ -178,7 +179,7 @@ class _Writer:
 
     def _next_mark(self) -> float:
         """When the next mark fell that steps come after."""
-        if self._waiting and self._waiting[-1].kind != "finished":
+        if self._waiting and self._waiting[-1].kind not in ("finished", UNDRAFTED):
             return self._waiting[-1].at
         return inf
 
@@ -196,6 +197,9 @@ class _Writer:
             self._add("queued", self._since - self._arrived, seconds=mark.at - self._since)
             if mark.n_tokens:
                 self._add("prefix_hit", at, tokens=mark.n_tokens)
+            return
+        if mark.kind == UNDRAFTED:
+            self._add(mark.kind, at, steps=mark.n_tokens, detail=mark.detail)
             return
         if mark.kind == "compiled":
             self._add("compiled", at, seconds=-at)

@@ -18,6 +18,7 @@ from msgspec import structs
 from kvasir.core.plan import StepPlan, StepResult
 from kvasir.timing.records import Mark, Span, StepRecord, Story
 from kvasir.timing.story import Life, spans_of
+from kvasir.timing.undrafted import KIND as UNDRAFTED
 
 MAX_STEPS = 32_768
 MAX_ENTRIES = 131_072
@@ -95,6 +96,11 @@ class Timeline:
         if request_id in self._live:
             at = self.clock() if since is None else since
             self._tell(Mark(request_id, at, kind, n_tokens, detail))
+
+    def undrafted(self, request_id: int, counts: Mapping[str, int]) -> None:
+        """A request that ends had no drafts in so many decode steps, by their reasons."""
+        for reason, n_steps in counts.items():
+            self.mark(request_id, UNDRAFTED, n_steps, reason)
 
     def finished(self, request_id: int, reason: str) -> None:
         """A request ended; it is remembered until ``max_finished`` others have ended after it."""

@@ -171,6 +171,12 @@ class WhyPart(TypedDict):
     seconds: float
 
 
+class WhyUndrafted(TypedDict):
+    reason: str
+    steps: int
+    sentence: str
+
+
 class WhyChoice(TypedDict):
     index: int
     state: str
@@ -183,6 +189,8 @@ class WhyChoice(TypedDict):
     sentence: NotRequired[str]
     remedy: NotRequired[str]
     parts: NotRequired[list[WhyPart]]
+    undrafted: NotRequired[list[WhyUndrafted]]
+    """Once it has ended, where the engine drafts: decode steps in which it had no drafts."""
     is_truncated: NotRequired[bool]
 
 
