@@ -14,6 +14,7 @@ from kvasir.serve.allocator import Leftovers
 from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.dashboard import Looks
+from kvasir.serve.explained import Explanations
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.fetch import ImageFetcher
 from kvasir.serve.images import ImageReader
@@ -83,6 +84,7 @@ class Service:
     """Bytes of each body that logs may show."""
     prober: Prober = field(default_factory=Prober)
     served: ServedResponses = field(default_factory=ServedResponses)
+    explanations: Explanations = field(default_factory=Explanations)
     looks: Looks = field(default_factory=Looks)
     """At ``default``, for dashboards."""
     sessions: Sessions = field(default_factory=Sessions)

@@ -1,0 +1,112 @@
+"""Why responses took as long as they did: told once, until their stories change."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from kvasir.core.messages import Ready
+from kvasir.serve.answers.page import WhyChoice
+from kvasir.serve.client import AsyncClient
+from kvasir.serve.served import Served
+from kvasir.serve.slices import Work
+from kvasir.timing.cost import CostModel
+from kvasir.timing.records import Story
+from kvasir.timing.timeline import Timeline
+from kvasir.timing.why import (
+    MAX_FITTED,
+    MAX_STEPS,
+    MIN_FITTED,
+    Began,
+    EnginePlaces,
+    explain,
+    fitted,
+    sentence,
+)
+
+MAX_EXPLAINED = 4
+"""Choices of one response."""
+MAX_KEPT = 256
+"""Responses: about 2 kB each."""
+
+
+class Explanations:
+    """The last ``limit`` that were asked for. To make one of a long answer takes some 70 ms of a
+    core, in slices; what is kept stays the same while steps that it is made of are forgotten."""
+
+    def __init__(self, limit: int = MAX_KEPT) -> None:
+        self._limit = limit
+        self._kept: OrderedDict[str, tuple[Hashable, list[WhyChoice]]] = OrderedDict()
+
+    async def choices(self, client: AsyncClient, served: Served) -> list[WhyChoice]:
+        """Of each choice of the response."""
+        info = client.info or await client.wait_ready()
+        version = client.timeline.version(served.ids)
+        before = self._kept.get(served.id)
+        if before is not None and before[0] == version:
+            self._kept.move_to_end(served.id)
+            return before[1]
+        told = await client.slices.run(explained(client.timeline, served, info))
+        self._kept[served.id] = version, told
+        while len(self._kept) > self._limit:
+            self._kept.popitem(last=False)
+        return told
+
+
+def explained(timeline: Timeline, served: Served, info: Ready) -> Work[list[WhyChoice]]:
+    """Of many choices the first few are explained: the others ran beside them."""
+    stories = yield from timeline.telling(served.ids)
+    costs = yield from _costs(timeline, stories[0])
+    found: list[WhyChoice] = []
+    for index, story in enumerate(stories):
+        if story is None:
+            found.append({"index": index, "state": "forgotten"})
+        elif index >= MAX_EXPLAINED:
+            found.append({"index": index, "state": story.state})
+        else:
+            found.append((yield from _choice(index, story, timeline, costs, served, info)))
+        yield
+    return found
+
+
+def _costs(timeline: Timeline, story: Story | None) -> Work[CostModel | None]:
+    """Of the steps around the first choice: rather those before and after a life than its own,
+    which may have been slow."""
+    if story is None:
+        return None
+    others = timeline.beside(story.id, MAX_FITTED)
+    yield
+    known = others if len(others) >= MAX_FITTED // 4 else timeline.recent(MAX_FITTED)
+    yield
+    return (yield from fitted(known, story.n_prompt)) if len(known) >= MIN_FITTED else None
+
+
+def _choice(
+    index: int,
+    story: Story,
+    timeline: Timeline,
+    costs: CostModel | None,
+    served: Served,
+    info: Ready,
+) -> Work[WhyChoice]:
+    steps = timeline.steps_of(story.id, MAX_STEPS + 1)
+    yield
+    places = EnginePlaces(info.max_num_seqs, info.block_size)
+    began = Began(
+        min(served.received or story.arrived, story.arrived),
+        served.compile_seconds,
+        served.waits_for_model,
+    )
+    why = yield from explain(story, steps[-MAX_STEPS:], costs, places, began)
+    what, remedy = sentence(why, places)
+    return {
+        "index": index,
+        "state": story.state,
+        "seconds": why.seconds,
+        "alone_seconds": why.alone,
+        "cause": why.cause,
+        "sentence": what,
+        "remedy": remedy,
+        "parts": [{"cause": x.cause, "at": x.at, "seconds": x.seconds} for x in why.parts],
+        "is_truncated": story.is_truncated or len(steps) > MAX_STEPS,
+    }
