@@ -12,6 +12,7 @@ from kvasir.serve.served import Served
 from kvasir.serve.slices import Work
 from kvasir.timing.cost import CostModel
 from kvasir.timing.records import Story
+from kvasir.timing.sentences import sentence
 from kvasir.timing.timeline import Timeline
 from kvasir.timing.why import (
     MAX_FITTED,
@@ -19,9 +20,10 @@ from kvasir.timing.why import (
     MIN_FITTED,
     Began,
     EnginePlaces,
+    Unread,
+    all_read,
     explain,
     fitted,
-    sentence,
 )
 
 MAX_EXPLAINED = 4
@@ -41,7 +43,8 @@ class Explanations:
     async def choices(self, client: AsyncClient, served: Served) -> list[WhyChoice]:
         """Of each choice of the response."""
         info = client.info or await client.wait_ready()
-        version = client.timeline.version(served.ids)
+        waits = 0.0 if served.backpressure is None else served.backpressure.version
+        version = client.timeline.version(served.ids), waits
         before = self._kept.get(served.id)
         if before is not None and before[0] == version:
             self._kept.move_to_end(served.id)
@@ -54,9 +57,12 @@ class Explanations:
 
 
 def explained(timeline: Timeline, served: Served, info: Ready) -> Work[list[WhyChoice]]:
-    """Of many choices the first few are explained: the others ran beside them."""
+    """Of many choices the first few are explained: the others ran beside them. A slow reader is
+    told of the one that ended last: before that there was more to come."""
     stories = yield from timeline.telling(served.ids)
     costs = yield from _costs(timeline, stories[0])
+    ends = [_finished(story) for story in stories if story is not None]
+    last = max(ends[:MAX_EXPLAINED], default=0.0) if all(ends) else 0.0
     found: list[WhyChoice] = []
     for index, story in enumerate(stories):
         if story is None:
@@ -64,9 +70,18 @@ def explained(timeline: Timeline, served: Served, info: Ready) -> Work[list[WhyC
         elif index >= MAX_EXPLAINED:
             found.append({"index": index, "state": story.state})
         else:
-            found.append((yield from _choice(index, story, timeline, costs, served, info)))
+            unread = all_read
+            if served.backpressure is not None and 0.0 < last == _finished(story):
+                unread = served.backpressure.after
+            told = _choice(index, story, timeline, costs, served, info, unread)
+            found.append((yield from told))
         yield
     return found
+
+
+def _finished(story: Story) -> float:
+    """When the engine was done with it; 0 before that."""
+    return story.arrived + story.spans[-1].at if story.state == "finished" else 0.0
 
 
 def _costs(timeline: Timeline, story: Story | None) -> Work[CostModel | None]:
@@ -88,6 +103,7 @@ def _choice(
     costs: CostModel | None,
     served: Served,
     info: Ready,
+    unread: Unread,
 ) -> Work[WhyChoice]:
     steps = timeline.steps_of(story.id, MAX_STEPS + 1)
     yield
@@ -97,7 +113,7 @@ def _choice(
         served.compile_seconds,
         served.waits_for_model,
     )
-    why = yield from explain(story, steps[-MAX_STEPS:], costs, places, began)
+    why = yield from explain(story, steps[-MAX_STEPS:], costs, places, began, unread)
     what, remedy = sentence(why, places)
     return {
         "index": index,

@@ -7,6 +7,8 @@ from collections import deque
 
 import msgspec
 
+from kvasir.serve.backpressure import Backpressure
+
 MAX_RESPONSES = 4096
 
 
@@ -26,6 +28,8 @@ class Served(msgspec.Struct, frozen=True):
     """When the server had it, on the monotonic clock of the timeline; 0 where nobody noted it."""
     waits_for_model: bool = False
     """Whether the engine was loaded or started for it, or while it waited."""
+    backpressure: Backpressure | None = None
+    """Of who listened from the start."""
 
     @property
     def ids(self) -> range:

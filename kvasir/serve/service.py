@@ -14,8 +14,8 @@ from kvasir.serve.allocator import Leftovers
 from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.dashboard import Looks
-from kvasir.serve.explained import Explanations
 from kvasir.serve.exchange import Exchange
+from kvasir.serve.explained import Explanations
 from kvasir.serve.fetch import ImageFetcher
 from kvasir.serve.images import ImageReader
 from kvasir.serve.keys.caller import Caller

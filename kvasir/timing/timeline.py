@@ -180,9 +180,7 @@ class Timeline:
         """What changes with what is told of these requests. Of those that ended it does not, until
         they are forgotten."""
         lives = (self._live.get(i) or self._finished.get(i) for i in ids)
-        return tuple(
-            [(len(x.marks) + x.n_dropped, self._end(x)) if x else (0, 0) for x in lives]
-        )
+        return tuple([(len(x.marks) + x.n_dropped, self._end(x)) if x else (0, 0) for x in lives])
 
     def story(self, request_id: int) -> Story | None:
         """What happened to a request; None when it is not known, or no more."""
