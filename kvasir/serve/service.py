@@ -13,7 +13,7 @@ from kvasir.core.request import PLAIN, Context
 from kvasir.serve.allocator import Leftovers
 from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
-from kvasir.serve.dashboard import Looks
+from kvasir.serve.dashboard import Monitor
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.explained import Explanations
 from kvasir.serve.fetch import ImageFetcher
@@ -85,7 +85,7 @@ class Service:
     prober: Prober = field(default_factory=Prober)
     served: ServedResponses = field(default_factory=ServedResponses)
     explanations: Explanations = field(default_factory=Explanations)
-    looks: Looks = field(default_factory=Looks)
+    monitor: Monitor = field(default_factory=Monitor)
     """At ``default``, for dashboards."""
     sessions: Sessions = field(default_factory=Sessions)
     leftovers: Leftovers = field(default_factory=Leftovers)

@@ -11,7 +11,7 @@ from kvasir.core.messages import EngineStats
 from kvasir.core.request import Standing
 from kvasir.serve.dashboard import (
     MAX_SAMPLES,
-    Looks,
+    Monitor,
     quantile,
     rates,
     sample,
@@ -58,27 +58,27 @@ def test_a_window_is_the_difference_of_two_samples() -> None:
 
 def test_rates_of_now_and_the_sample_that_is_old_enough() -> None:
     clock = Clock()
-    looks = Looks(clock)
+    monitor = Monitor(clock)
     for at in range(0, 700, 10):
-        looks.samples.append(sample(float(at), EngineStats(output_tokens=at), Metrics(), "m"))
-    found = looks.before(690.0, 60)
+        monitor.samples.append(sample(float(at), EngineStats(output_tokens=at), Metrics(), "m"))
+    found = monitor.before(690.0, 60)
     assert found is not None and found.tick.at == 630.0
-    oldest = looks.before(690.0, 3600)
+    oldest = monitor.before(690.0, 3600)
     assert oldest is not None and oldest.tick.at == 0.0
-    assert looks.rates(tick(700.0, EngineStats(output_tokens=790))) == (10.0, 0.0)
-    assert looks.rates(tick(701.0, EngineStats(output_tokens=990))) == (200.0, 0.0)
+    assert monitor.rates(tick(700.0, EngineStats(output_tokens=790))) == (10.0, 0.0)
+    assert monitor.rates(tick(701.0, EngineStats(output_tokens=990))) == (200.0, 0.0)
     assert rates(tick(1.0, EngineStats(output_tokens=9)), tick(2.0, EngineStats())) == (0.0, 0.0)
 
 
 def test_an_hour_takes_less_than_a_megabyte() -> None:
-    looks = Looks(Clock())
+    monitor = Monitor(Clock())
     metrics = Metrics()
     for i in range(2 * MAX_SAMPLES):
         stats = EngineStats(output_tokens=10**9 + i, prompt_tokens=10**9 + i, blocks_total=10**6)
-        looks.samples.append(sample(1e6 + i, stats, metrics, "m"))
-    assert len(looks.samples) == MAX_SAMPLES
-    numbers = [x for s in looks.samples for x in (*s.tick, *s[1:4], *s.ttft, *s.itl)]
-    size = sum(sys.getsizeof(x) for s in looks.samples for x in (s, s.tick, s.ttft, s.itl))
+        monitor.samples.append(sample(1e6 + i, stats, metrics, "m"))
+    assert len(monitor.samples) == MAX_SAMPLES
+    numbers = [x for s in monitor.samples for x in (*s.tick, *s[1:4], *s.ttft, *s.itl)]
+    size = sum(sys.getsizeof(x) for s in monitor.samples for x in (s, s.tick, s.ttft, s.itl))
     assert size + 32 * len(numbers) < 10**6
 
 
@@ -100,10 +100,10 @@ def test_time_of_steps_is_shared_by_their_tokens() -> None:
 
 def test_a_snapshot_is_made_again_after_half_a_second() -> None:
     clock = Clock()
-    looks = Looks(clock)
-    assert looks.fresh is None
+    monitor = Monitor(clock)
+    assert monitor.fresh is None
     told: Any = {"object": "dashboard"}
-    looks.tell(told)
-    assert looks.fresh is told
+    monitor.tell(told)
+    assert monitor.fresh is told
     clock.now += 0.5
-    assert looks.fresh is None
+    assert monitor.fresh is None
