@@ -28,6 +28,10 @@ MAX_SAMPLES = 361
 """An hour, and where its first interval begins."""
 SNAPSHOT_SECONDS = 0.5
 """Between two snapshots."""
+STALE_SECONDS = 2.0
+"""Since the engine said what its choices hold: nobody has watched for a while."""
+HEAR_SECONDS = 0.3
+"""That who begins to watch waits for that; an engine answers between two steps."""
 RATE_SECONDS = 4.0
 """That a rate of now is taken over."""
 SHARE_SECONDS = 2.0
@@ -65,6 +69,8 @@ class Monitor:
         self.samples: deque[Sampled] = deque(maxlen=MAX_SAMPLES)
         self.holdings: tuple[Holding, ...] = ()
         """What the engine last said that running choices hold."""
+        self._heard = float("-inf")
+        """When it said so."""
         self._told: DashboardCore | None = None
         self._made = float("-inf")
         self._ticks: deque[Tick] = deque()
@@ -97,8 +103,8 @@ class Monitor:
         return self.samples[0] if self.samples else None
 
     def ask(self, holdings: Callable[[], Awaitable[tuple[Holding, ...]]]) -> None:
-        """The engine, one question at a time, what its choices hold. Nobody waits for the answer:
-        the next snapshot has it."""
+        """The engine, one question at a time, what its choices hold. Who watches does not wait for
+        the answer: the next snapshot has it."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._take(holdings))
 
@@ -107,6 +113,13 @@ class Monitor:
             self.holdings = await holdings()
         except KvasirError:  # no engine, nothing held
             self.holdings = ()
+        self._heard = self.clock()
+
+    async def hear(self) -> None:
+        """Returns at once, or with the answer where the last one is of long ago, or after
+        HEAR_SECONDS: the next snapshot has it then."""
+        if self._asking is not None and self.clock() - self._heard > STALE_SECONDS:
+            await asyncio.wait((self._asking,), timeout=HEAR_SECONDS)
 
 
 def sample(now: float, stats: EngineStats, metrics: Metrics, model: str) -> Sampled:

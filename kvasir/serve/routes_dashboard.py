@@ -48,6 +48,7 @@ async def get_dashboard(service: Service, exchange: Exchange) -> None:
         core = _told(service, info, steps)
         monitor.tell(core)
         monitor.ask(client.holdings)
+    await monitor.hear()
     told: Dashboard = {**core, "kv": _kv(service, info, service.owner(exchange))}
     await exchange.send_json(told)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +12,9 @@ import pytest
 from kvasir.core.messages import EngineStats
 from kvasir.core.request import Standing
 from kvasir.serve.dashboard import (
+    HEAR_SECONDS,
     MAX_SAMPLES,
+    STALE_SECONDS,
     Monitor,
     quantile,
     rates,
@@ -20,7 +24,7 @@ from kvasir.serve.dashboard import (
     window,
 )
 from kvasir.serve.metrics import Metrics
-from kvasir.timing.records import StepRecord
+from kvasir.timing.records import Holding, StepRecord
 
 
 class Clock:
@@ -107,3 +111,33 @@ def test_a_snapshot_is_made_again_after_half_a_second() -> None:
     assert monitor.fresh is told
     clock.now += 0.5
     assert monitor.fresh is None
+
+
+def test_who_begins_to_watch_sees_what_choices_hold() -> None:
+    clock = Clock()
+    monitor = Monitor(clock)
+    held = (Holding(1, 40, 3),)
+    answer = asyncio.Event()
+
+    async def engine() -> tuple[Holding, ...]:
+        await answer.wait()
+        return held
+
+    async def watch() -> None:
+        await monitor.hear()  # nobody was asked
+        monitor.ask(engine)
+        began = time.monotonic()
+        await monitor.hear()  # in the midst of a long step
+        assert time.monotonic() - began >= HEAR_SECONDS and monitor.holdings == ()
+        asyncio.get_running_loop().call_later(0.01, answer.set)
+        await monitor.hear()
+        assert monitor.holdings == held
+        answer.clear()
+        monitor.ask(engine)
+        clock.now += STALE_SECONDS
+        began = time.monotonic()
+        await monitor.hear()
+        assert time.monotonic() - began < HEAR_SECONDS
+        answer.set()
+
+    asyncio.run(watch())
