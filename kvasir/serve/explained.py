@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from kvasir.core.messages import Ready
 from kvasir.serve.answers.page import WhyChoice
@@ -11,8 +12,9 @@ from kvasir.serve.client import AsyncClient
 from kvasir.serve.served import Served
 from kvasir.serve.slices import Work
 from kvasir.timing.cost import CostModel
-from kvasir.timing.records import Story
+from kvasir.timing.records import StepRecord, Story
 from kvasir.timing.sentences import sentence
+from kvasir.timing.story import until
 from kvasir.timing.timeline import Timeline
 from kvasir.timing.why import (
     MAX_FITTED,
@@ -55,6 +57,24 @@ class Explanations:
             self._kept.popitem(last=False)
         return told
 
+    async def before(self, client: AsyncClient, served: Served, moment: float) -> WhyChoice:
+        """What the first choice waited for until ``moment``, on the engine's clock."""
+        info = client.info or await client.wait_ready()
+        return await client.slices.run(explained_before(client.timeline, served, info, moment))
+
+
+def explained_before(
+    timeline: Timeline, served: Served, info: Ready, moment: float
+) -> Work[WhyChoice]:
+    (story,) = yield from timeline.telling((served.first,))
+    costs = yield from _costs(timeline, story)
+    if story is None:
+        return {"index": 0, "state": "forgotten"}
+    steps = timeline.steps_of(story.id)
+    steps = steps[: bisect_left(steps, moment, key=lambda step: step.at)]
+    yield
+    return (yield from _choice(0, until(story, moment), steps, costs, served, info))
+
 
 def explained(timeline: Timeline, served: Served, info: Ready) -> Work[list[WhyChoice]]:
     """Of many choices the first few are explained: the others ran beside them. A slow reader is
@@ -73,7 +93,9 @@ def explained(timeline: Timeline, served: Served, info: Ready) -> Work[list[WhyC
             unread = all_read
             if served.backpressure is not None and 0.0 < last == _finished(story):
                 unread = served.backpressure.after
-            told = _choice(index, story, timeline, costs, served, info, unread)
+            steps = timeline.steps_of(story.id, MAX_STEPS + 1)
+            yield
+            told = _choice(index, story, steps, costs, served, info, unread)
             found.append((yield from told))
         yield
     return found
@@ -99,14 +121,12 @@ def _costs(timeline: Timeline, story: Story | None) -> Work[CostModel | None]:
 def _choice(
     index: int,
     story: Story,
-    timeline: Timeline,
+    steps: Sequence[StepRecord],
     costs: CostModel | None,
     served: Served,
     info: Ready,
-    unread: Unread,
+    unread: Unread = all_read,
 ) -> Work[WhyChoice]:
-    steps = timeline.steps_of(story.id, MAX_STEPS + 1)
-    yield
     places = EnginePlaces(info.max_num_seqs, info.block_size)
     began = Began(
         min(served.received or story.arrived, story.arrived),

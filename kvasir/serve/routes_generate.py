@@ -149,7 +149,9 @@ async def answer(
         began, client = exchange.arrived, model.client
         waits = client.state != "ready" or began < client.ready_at
         what = (envelope.id, first, n_choices, owner, model.root)
-        served = Served(*what, seconds, began, waits, exchange.backpressure)
+        due = resolved.job.standing.ttft_by
+        served = Served(*what, seconds, began, waits, due, exchange.backpressure)
+        exchange.note({"response": envelope.id})
         service.served.add(served)
         service.sessions.ran(owner, session, Ran(model.root, served.ids))
 

@@ -20,6 +20,7 @@ from kvasir.serve.fetch import ImageFetcher
 from kvasir.serve.images import ImageReader
 from kvasir.serve.keys.caller import Caller
 from kvasir.serve.keys.keyring import Keyring
+from kvasir.serve.late import LateLog
 from kvasir.serve.lifecycle import Lifecycle
 from kvasir.serve.metrics import Metrics, ModelMetrics
 from kvasir.serve.probe import Prober
@@ -84,6 +85,7 @@ class Service:
     """Bytes of each body that logs may show."""
     prober: Prober = field(default_factory=Prober)
     served: ServedResponses = field(default_factory=ServedResponses)
+    late: LateLog = field(default_factory=LateLog)
     explanations: Explanations = field(default_factory=Explanations)
     monitor: Monitor = field(default_factory=Monitor)
     """At ``default``, for dashboards."""

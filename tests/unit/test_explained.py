@@ -102,3 +102,31 @@ def test_steps_beside_a_life_are_the_newest_before_and_after() -> None:
     assert [step.step for step in client.timeline.beside(99, 2)] == [63, 64]
     assert [step.step for step in client.timeline.steps_of(1, 3)] == [47, 48, 49]
     assert len(client.timeline.steps_of(1)) == 30
+
+
+def test_what_a_first_token_waited_for() -> None:
+    """Of a request whose end was slowed by something else."""
+    client = Client()
+    client.steps(100, 7)
+    client.mark(1, "queued")
+    client.steps(100, 7, 8, 9, 10)
+    client.mark(1, "started")
+    came = 0.01 * client.n_steps + 0.01
+    client.steps(200, 1, seconds=0.01)
+    client.steps(200, 1, seconds=0.1)
+    client.mark(1, "finished")
+    found = Explanations()
+    told = asyncio.run(found.before(cast(AsyncClient, client), served(1), came))
+    assert told["cause"] == "slots" and 1.0 <= told["seconds"] <= 1.02
+    assert ask(client, found, served(1))["cause"] == "machine"
+    gone = asyncio.run(found.before(cast(AsyncClient, client), served(5), came))
+    assert gone == {"index": 0, "state": "forgotten"}
+
+
+def test_who_ended_in_the_queue_waited() -> None:
+    client = Client()
+    client.mark(1, "queued")
+    client.steps(100, 7, 8, 9, 10)
+    client.mark(1, "finished")
+    told = ask(client, Explanations(), served(1))
+    assert (told["cause"], told["seconds"]) == ("slots", 1.0)
