@@ -181,7 +181,8 @@ class WhyChoice(TypedDict):
     index: int
     state: str
     seconds: NotRequired[float]
-    """Since the server had received it, until its end or now."""
+    """Since the server had received it, until its end or now; until all was sent where the
+    reader is slow."""
     alone_seconds: NotRequired[float]
     """That it is expected to take on an idle server."""
     cause: NotRequired[str | None]
