@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from kvasir.serve.backpressure import Backpressure
 from kvasir.serve.slices import at_once
 from kvasir.timing.cost import CostModel, Costs, Load, chunk_load
 from kvasir.timing.records import Mark, StepRecord
+from kvasir.timing.sentences import SENTENCES, sentence
 from kvasir.timing.timeline import Timeline
 from kvasir.timing.why import (
-    SENTENCES,
     Began,
     EnginePlaces,
     TimePart,
+    Unread,
     Why,
+    all_read,
     explain,
     fitted,
-    sentence,
 )
 
 TRUE = CostModel(Costs(step=4e-3, row=1e-3, token=2e-4, pair=1e-9, entry=1e-9))
@@ -76,6 +79,7 @@ class Machine:
         received: float | None = None,
         compile_seconds: float = 0.0,
         loads: bool = False,
+        unread: Unread = all_read,
     ) -> Why:
         story = self.timeline.story(1)
         assert story is not None
@@ -83,7 +87,7 @@ class Machine:
         steps = self.timeline.steps_of(1)
         begun = story.arrived if received is None else received
         began = Began(begun, compile_seconds, loads)
-        return at_once(explain(story, steps, costs, PLACES, began))
+        return at_once(explain(story, steps, costs, PLACES, began, unread))
 
 
 def seconds(why: Why, cause: str) -> float:
@@ -159,6 +163,28 @@ def test_prompts_of_others_in_its_steps() -> None:
     assert seconds(why, "others_prompts") == pytest.approx(extra * N_OUTPUT / 2, rel=0.15)
 
 
+def test_steps_that_only_decode_are_told_as_any_other() -> None:
+    """A forced row of one token costs what a decode costs."""
+    plain, mixed = Machine(), Machine()
+    run(plain, lambda: plain.answer(beside=(10, 11, 12)))
+
+    def answer() -> None:
+        for _ in range(N_OUTPUT):
+            load = Load(*(4 * x for x in chunk_load(1, N_PROMPT)))
+            seconds = TRUE.step_seconds(load)
+            forced = ((12, 1),)
+            record = StepRecord(mixed.n, mixed.now, seconds, (1, 10, 11), (), (), forced, 0, 100)
+            mixed.timeline.add(record)
+            mixed.n += 1
+            mixed.now += seconds
+
+    told, same = run(mixed, answer), plain.why()
+    assert [part.cause for part in told.parts] == [part.cause for part in same.parts]
+    for one, other in zip(told.parts, same.parts, strict=True):
+        assert one.seconds == pytest.approx(other.seconds, rel=1e-6)
+    assert told.alone == pytest.approx(same.alone, rel=1e-6)
+
+
 def test_answers_of_others_in_its_steps() -> None:
     machine = Machine()
     why = run(machine, lambda: machine.answer(beside=(10, 11, 12)))
@@ -218,11 +244,63 @@ def test_before_the_engine_had_it() -> None:
     assert why.cause == "load"
 
 
+def test_a_slow_reader_is_what_comes_after_the_last_token() -> None:
+    machine = Machine()
+    backpressure = Backpressure(lambda: machine.now)
+
+    def answer() -> None:
+        machine.answer(20)
+        backpressure.begin()
+        machine.answer(100)
+
+    whole = run(machine, answer).seconds
+    machine.now += 2.0
+    assert machine.why(unread=backpressure.after).cause == "reader"  # it waits still
+    backpressure.end()
+    for _ in range(10):  # what fits is taken, and the next has to wait
+        machine.now += 0.001
+        backpressure.begin()
+        machine.now += 0.099
+        backpressure.end()
+    machine.now += 5.0
+    why = machine.why(unread=backpressure.after)
+    assert why.cause == "reader" and "read slowly" in sentence(why, PLACES)[0]
+    assert seconds(why, "reader") == pytest.approx(3.0, rel=0.02)
+    assert why.seconds == pytest.approx(whole + 3.0, rel=0.02)
+    assert machine.why().cause is None
+
+
+def test_waits_that_delay_nothing_are_no_slow_reader() -> None:
+    machine = Machine()
+    backpressure = Backpressure(lambda: machine.now)
+
+    def answer() -> None:
+        for _ in range(40):
+            backpressure.begin()
+            machine.answer(5)
+            backpressure.end()
+            machine.now += 0.1
+        machine.answer(1)
+
+    run(machine, answer)
+    assert seconds(machine.why(unread=backpressure.after), "reader") == 0
+    first = machine.timeline.story(1)
+    assert first is not None and backpressure.after(first.arrived) > 0
+
+
 def test_all_seconds_are_somebodys() -> None:
     machine = Machine()
     why = run(machine, lambda: machine.answer(beside=(10,), slower=1.3))
     assert sum(part.seconds for part in why.parts) == pytest.approx(why.seconds, rel=0.02)
     assert [part.at for part in why.parts] == sorted(part.at for part in why.parts)
+
+
+def test_the_page_names_every_cause() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "kvasir/web/page/why.js").read_text(encoding="utf-8")
+    text = (root / "docs/web.md").read_text(encoding="utf-8")
+    for cause in (*SENTENCES, "prompt", "answer"):
+        assert f"\n  {cause}: '" in page and f"`{cause}`" in text
 
 
 def test_every_cause_has_a_sentence_and_a_remedy() -> None:
