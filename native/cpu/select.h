@@ -20,7 +20,7 @@ struct Level {
 // Lowest first.
 std::span<const Level> all_levels();
 
-// Those that were built and run here, lowest first; "scalar" always does. With `emulated` also those.
+// Those that were built and run here, lowest first. With `emulated` also those.
 std::vector<std::string> levels(bool emulated = false);
 
 // The kernels of a level: its own over those of the lower levels. Throws std::invalid_argument with the

@@ -271,7 +271,7 @@ Drawn Sampler::sample(int32_t slot, float* logits, int64_t out_index, std::span<
   for (int32_t token : path) check_id(token, vocab_, "path token");
   if (target >= 0) check_id(target, vocab_, "target token");
   const SlotParams& params = state->params;
-  const Ending ending{proposals_.get(), slot, role};
+  const Ending ending{mask ? nullptr : proposals_.get(), slot, role};  // a masked row is the target's alone
   if (proposals_ && role.drafts) proposals_->forget(slot, out_index);
   const RowMax raw = largest_of(logits, vocab_, maxima);
   if (raw.has_nan || raw.value == kInfinity || raw.value == -kInfinity) return {kNotFinite, 0, 0, {}};

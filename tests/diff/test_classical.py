@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kvasir import _native
-from kvasir.core.params import TokenParams
+from kvasir.core.params import TokenParams, mask_words
 from kvasir.sampling.classical import Role
 from kvasir.sampling.numerics import F32
 from kvasir.sampling.reference import SlotState, sample_row
@@ -52,10 +52,17 @@ def test_native_equals_reference(vocab: int) -> None:
         for i, token in enumerate(path):
             role = Role(drafted=token)
             expected = sample_row(logits, state, first + i, path[:i], role=role)
+            is_kept = expected.token == token
             found = native.sample(0, logits.copy(), first + i, path[:i], -1, drafted=token)
             assert found[:3] == (expected.token, expected.logprob, expected.rank), params
+            mask = rng.integers(0, 2**32, mask_words(vocab), dtype=np.uint32)
+            expected = sample_row(logits, state, first + i, path[:i], mask=mask, role=role)
+            found = native.sample(
+                0, logits.copy(), first + i, path[:i], -1, mask=mask, drafted=token
+            )
+            assert found[:3] == (expected.token, expected.logprob, expected.rank), params
             n_judged += 1
-            n_kept += expected.token == token
+            n_kept += is_kept
     assert vocab == 1 or 0.2 < n_kept / n_judged < 0.98
 
 
