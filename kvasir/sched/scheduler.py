@@ -224,6 +224,14 @@ class Scheduler:
         return making.owners, costs.step_seconds(making.load), costs.tower_seconds(making.tiles)
 
     @property
+    def least_seconds(self) -> float:
+        """That the newest plan takes without its drafts, as far as is known now: what these take is
+        between nothing and what as many tokens of prompts take."""
+        making = self._making
+        load = making.load
+        return self.costs.step_seconds(load._replace(tokens=load.tokens - making.n_drafted))
+
+    @property
     def running(self) -> Sequence[Request]:
         """In the order of seniority; read only."""
         return self._queues.running
