@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from pathlib import Path
 
@@ -137,7 +138,10 @@ def test_damaged_and_foreign_files_are_none(
     TunedFile(tmp_path, "1" * 32).store(CHOICES)
     other = (tmp_path / f"{'1' * 32}.tuned").read_bytes()
     digest = TunedFile(tmp_path, "2" * 32)
-    for bad in (b"", b"\n", good[:-3], bytes(flipped), other, good + b" " * MAX_BYTES, b"\xff\n{"):
+    deep = good.partition(b"\n")[2].replace(b"0.1", b"0.1," + b"[" * 9000 + b"]" * 9000)
+    deep = hashlib.blake2b(deep, digest_size=16).hexdigest().encode() + b"\n" + deep
+    damaged = (b"", b"\n", good[:-3], bytes(flipped), b"\xff\n{")
+    for bad in (*damaged, other, good + b" " * MAX_BYTES, deep):
         file.path.write_bytes(bad)
         caplog.clear()
         assert file.load() is None

@@ -74,12 +74,12 @@ class TunedFile(msgspec.Struct, frozen=True):
             return self._read(data)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
             _log.warning("kernels chosen before, %s: %s; they are measured again", self.path, error)
             return None
 
     def _read(self, data: bytes) -> Choices:
-        """Raises ValueError and MsgspecError."""
+        """Raises ValueError, MsgspecError and, for what is too deep, RecursionError."""
         digest, _, text = data.partition(b"\n")
         if len(data) > MAX_BYTES:
             raise ValueError(f"longer than {MAX_BYTES} bytes")
