@@ -19,7 +19,7 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.engine.build import build_engine
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.exec.cpu.sites import CLASS_ENDS
-from kvasir.exec.cpu.tuned import Choices, TunedFile
+from kvasir.exec.cpu.tuned import Choices
 
 SAMPLES = 48
 """Times of each variant: four times what a served model takes."""
@@ -65,12 +65,11 @@ def tune_model(options: EngineOptions, minutes: float) -> TunedModel:
                     _measure(workload, n_tokens, n_logits, key)
                     key += 1
         seconds = time.monotonic() - began
-        file, choices = tuning.file, tuning.choices
-        is_kept = file is not None and _has(file, choices)
+        file = tuning.file
         return TunedModel(
             loaded.source.name,
-            str(file.path) if file is not None and is_kept else "",
-            {shape: dict(found) for shape, found in choices.items() if found},
+            "" if file is None else str(file.path),
+            {shape: dict(found) for shape, found in tuning.choices.items() if found},
             tuple(unsettled),
             tuning.describe(),
             seconds,
@@ -78,11 +77,6 @@ def tune_model(options: EngineOptions, minutes: float) -> TunedModel:
         )
     finally:
         built.engine.close()
-
-
-def _has(file: TunedFile, choices: Choices) -> bool:
-    kept = file.load() or {}
-    return all(kept.get(shape) == found for shape, found in choices.items() if found)
 
 
 def _steps(sizes: EngineSizes) -> Iterator[tuple[int, int]]:

@@ -189,6 +189,13 @@ def test_a_folder_that_takes_no_file_is_a_line_in_the_log(
     TunedFile(tmp_path, FILE_KEY).store(many)
     assert "more than" in caplog.text
     assert not list(tmp_path.glob("*.tuned*"))
+    caplog.clear()
+    machine = far(0.5)
+    tuning = Tuning(sites(), machine.choose, 4, TunedFile(tmp_path / "file", FILE_KEY))
+    for n in (1, 3):
+        while machine.step(tuning, n) or not tuning.is_settled(n, 1):
+            pass
+    assert len(caplog.records) == 2, "it cannot be read, and not be written, once each"
 
 
 def test_keys_differ_by_all_that_decides(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,8 +90,8 @@ class TunedFile(msgspec.Struct, frozen=True):
             raise ValueError("of another model or machine")
         return document.choices
 
-    def store(self, choices: Choices) -> None:
-        """Whole or not at all. A failure is a line in the log."""
+    def store(self, choices: Choices) -> bool:
+        """Whole or not at all: whether it is there. A failure is a line in the log."""
         document = _TunedDocument(
             self.key, {shape: dict(found) for shape, found in choices.items()}
         )
@@ -103,6 +103,8 @@ class TunedFile(msgspec.Struct, frozen=True):
             self._write(data)
         except OSError as error:
             _log.warning("chosen kernels are not kept in %s: %s", self.folder, error)
+            return False
+        return True
 
     def _write(self, data: bytes) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -109,6 +109,8 @@ class Tuning:
         self.sites = tuple(sites)
         self._choose = choose
         self.file = file
+        """None also once it could not be written: that is a line in the log, and not one for each
+        choice."""
         self._measures = measures
         self._samples = samples
         self._sites: dict[str, list[Site]] = defaultdict(list)
@@ -154,7 +156,8 @@ class Tuning:
         for trial in over:
             self._keep(trial)
         if over and self.file is not None:
-            self.file.store({**self._elsewhere, **self._chosen})
+            is_kept = self.file.store({**self._elsewhere, **self._chosen})
+            self.file = self.file if is_kept else None
 
     def again(self, samples: int) -> None:
         """Forgets what is chosen, and measures every variant so many times."""
