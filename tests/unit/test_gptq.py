@@ -127,3 +127,16 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert run_command([*words, "--method", "gptq", "--calibration", "no.txt"]) == 2
     assert "no.txt is no file" in capsys.readouterr().err
     assert not (tmp_path / "made").exists()
+    (tmp_path / "short.txt").write_text("hello")
+    words += ["--method", "gptq", "--calibration"]
+    assert run_command([*words, str(tmp_path / "short.txt")]) == 2
+    said = capsys.readouterr().err
+    assert f"--calibration {tmp_path}" in said and "a smaller --calibration-chunks" in said
+
+
+def test_a_model_with_little_room_reads_shorter_chunks(tmp_path: Path) -> None:
+    origin = tiny.write_hf(tiny.llama(max_position_embeddings=64), tmp_path / "origin")
+    calibration = opened(load_model(str(origin)))
+    assert {len(chunk) for chunk in calibration._chunks} == {64}
+    assert calibration.gram("model.layers.0.mlp.down_proj.weight") is not None
+    calibration.close()
