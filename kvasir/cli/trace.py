@@ -71,6 +71,8 @@ def _span_text(span: Json) -> str:
     if span["kind"] == "decode":
         forced = f"{span['forced']} of them forced, " if "forced" in span else ""
         words.append(f"{forced}in {span['steps']} steps, slowest {span['slowest'] * 1e3:.3f}")
+    if span["kind"] == "undrafted":
+        words.append(f"{span['steps']} steps:")
     return " ".join([*words, span.get("detail", "")]).rstrip()
 
 

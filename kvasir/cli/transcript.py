@@ -105,7 +105,8 @@ def write_conversation(path: Path, conversation: SavedConversation) -> None:
 
 def read_conversation(path: Path) -> tuple[SavedConversation, list[Message], int]:
     """The first conversation of ``path``, its selected branch, and how many messages are of other
-    branches. A message that called tools has ``calls``, which no model is sent. Raises RequestError and OSError."""
+    branches. A message that called tools has ``calls``, which no model is sent.
+    Raises RequestError and OSError."""
     with path.open("rb") as stream:
         data = stream.read(MAX_BYTES + 1)
     try:

@@ -48,6 +48,8 @@ def why_text(found: dict[str, Any]) -> str:
         beside = f", {alone:.3f} s alone" if isinstance(alone, int | float) else ""
         lines.append(f"choice {choice['index']}: {seconds:.3f} s{beside}")
         lines += [f"  {choice[name]}" for name in ("sentence", "remedy") if choice.get(name)]
+        for off in choice.get("undrafted") or []:
+            lines.append(f"  not drafted in {off['steps']} steps: {off['sentence']}")
         for part in choice.get("parts") or []:
             share = min(1.0, part["seconds"] / seconds) if seconds > 0 else 0.0
             bar = ("#" * round(BAR * share)).ljust(BAR, ".")

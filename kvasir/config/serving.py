@@ -261,6 +261,13 @@ class ServeOptions:
         "Log each answered request: id, route, status, times, tokens; default: with "
         "--log-format json and --log-prompts.",
     )
+    ttft_target_ms: int | None = option(
+        None,
+        "int",
+        "Milliseconds in which a first token should come: the log says of requests over it, as of "
+        "those over their own ttft_ms, what they waited for; default: of the latter alone.",
+        minimum=1,
+    )
     otlp_traces_endpoint: str | None = option(
         None,
         "text",

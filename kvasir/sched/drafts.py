@@ -22,6 +22,7 @@ from kvasir.sched.rows import accepted, draft_row, is_draft
 from kvasir.speculate.base import Draft, Proposer
 from kvasir.speculate.controller import Ask, Controller
 from kvasir.speculate.several import SeveralDrafters
+from kvasir.timing import undrafted
 from kvasir.timing.cost import CostModel, Load
 
 MIN_OUTPUTS = 2
@@ -68,6 +69,8 @@ class Drafts:
         self._account = account
         self._running: dict[Request, Draft] = {}
         self._drawn = Drawn()
+        self._off: dict[Request, str] = {}
+        """Why those that decode in the plan in the making are not drafted for."""
 
     def asked(self, ready: Sequence[Request]) -> dict[Request, Draft]:
         """What may follow the tokens of those for whom anything is proposed; all others go on
@@ -75,7 +78,7 @@ class Drafts:
         if self._proposer is None:
             return {}
         able = [x for x in ready if _may_draft(x)]
-        drafts = self._proposed(self._proposer, able) if able else ()
+        offered = drafts = self._proposed(self._proposer, able) if able else ()
         seconds = self._costs.costs.entry * sum([x.n_known for x in ready])
         if any([draft.evidence for draft in drafts]):
             n_others = len(ready) - len(able)
@@ -83,7 +86,25 @@ class Drafts:
         if any([draft.n_asked for draft in drafts]):
             drafts = self._asking(able, drafts, len(ready), seconds)
         found = zip(able, drafts, strict=True)
-        return {x: draft for x, draft in found if draft.tokens or draft.n_asked}
+        chosen = {x: draft for x, draft in found if draft.tokens or draft.n_asked}
+        self._off = {}
+        if len(chosen) < len(ready):
+            offers = zip(able, offered, strict=True)
+            self._off = {x: self._why(x, draft) for x, draft in offers if x not in chosen}
+        return chosen
+
+    def _why(self, request: Request, offered: Draft) -> str:
+        """Nothing of ``offered`` was taken."""
+        if not offered.tokens and not offered.n_asked:
+            return undrafted.NO_MATCH
+        if offered.tokens or self._most_asked(request, offered):
+            return undrafted.UNPAID
+        if request.params.constraint:
+            return undrafted.MASKS
+        if self._gaps is not None and not self._gaps.has_all(request):
+            return undrafted.MISSED
+        n_left = request.max_outputs - request.n_drawn
+        return undrafted.BUDGET if n_left > MIN_OUTPUTS else undrafted.SHORT
 
     def _proposed(self, proposer: Proposer, able: Sequence[Request]) -> Sequence[Draft]:
         """For each no more than it wants."""
@@ -155,13 +176,23 @@ class Drafts:
                 continue
             draft = self.fitting(request, drafts[request], n_spare)
             if self._following is not None and (draft.tokens or draft.n_asked):
+                self._off[request] = undrafted.BEHIND
                 draft = self._following.follow(request, draft)
             if draft.tokens or draft.n_asked:
                 n_spare -= len(draft.tokens)
                 request.table.grow(request.n_known + len(draft.tokens) + draft.n_asked)
                 rows[request] = draft_row(request, draft)
                 self._running[request] = draft
+        if self._proposer is not None and len(rows) < len(ready):
+            self._count([x for x in ready if x not in rows])
         return rows
+
+    def _count(self, requests: Sequence[Request]) -> None:
+        """They decode, and have no drafts."""
+        for request in requests:
+            reason = self._off.get(request, "") or _own_reason(request)
+            counts = request.drafting.undrafted
+            counts[reason] = counts.get(reason, 0) + 1
 
     def resolved(self, row: Row) -> Row:
         """A row of the oldest uncommitted plan with ids in the places of references to drafts."""
@@ -205,9 +236,12 @@ class Drafts:
                 sound = takewhile(lambda token: token >= 0, drafts)
                 request.drafting.following = n_known, tuple(sound)
 
-    def ended(self, request: Request) -> None:
-        """It has no more rows."""
+    def ended(self, request: Request) -> Mapping[str, int]:
+        """It has no more rows: by their reasons the steps in which it had no drafts."""
+        counts = request.drafting.undrafted
         if self._proposer is not None:
+            if request.n_drawn and request.max_outputs < MIN_OUTPUTS:
+                counts[undrafted.SHORT] = 1  # drawn with its prompt
             self._running.pop(request, None)
             self._proposer.ended(request)
             if self._following is not None:
@@ -215,6 +249,7 @@ class Drafts:
             if self._gaps is not None:
                 self._gaps.ended(request)
             self._controller.ended(request)
+        return counts
 
     def landed(self, plan: StepPlan, making: Making, result: StepResult) -> tuple[Load, float]:
         """A plan has run. What it would have been without its drafts, for who foretells steps, and
@@ -274,6 +309,16 @@ def _may_draft(request: Request) -> bool:
     """Whether drafts can save it a step, and it wants them."""
     is_long = request.max_outputs - request.n_drawn >= MIN_OUTPUTS
     return is_long and request.params.max_drafts != 0 and not request.is_behind
+
+
+def _own_reason(request: Request) -> str:
+    """Why nobody was asked, or, where somebody was, what was left out of the step."""
+    if request.is_behind:
+        return undrafted.FORCED
+    if request.params.max_drafts == 0:
+        return undrafted.REFUSED
+    is_long = request.max_outputs - request.n_drawn >= MIN_OUTPUTS
+    return undrafted.BUDGET if is_long else undrafted.SHORT
 
 
 def draft_passes(plan: StepPlan, *, is_head: bool = False) -> list[int]:

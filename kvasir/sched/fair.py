@@ -169,8 +169,9 @@ class FairAccount(Account):
             if n_computed <= turn.n_charged:
                 continue
             cost, advance = self._spend(request, n_computed), turn.advance
-            if turn.owed:
-                cost, turn.owed = max(0.0, cost + turn.owed), 0.0
+            if request.drafting.owed:
+                cost = max(0.0, cost + request.drafting.owed)
+                request.drafting.owed = 0.0
             turn.n_charged = n_computed
             paid = cost if cost < advance else advance
             turn.advance = advance - paid
@@ -185,10 +186,10 @@ class FairAccount(Account):
         n, start = len(row.tokens), row.start
         whole, kept = chunk_load(n, start), chunk_load(n_kept, start)
         own = self._costs.seconds(n_kept, n_kept, kept.pairs, kept.pairs)
-        request.turn.owed += self._costs.seconds(n, n, whole.pairs, whole.entries) - own
+        request.drafting.owed += self._costs.seconds(n, n, whole.pairs, whole.entries) - own
 
     def drafted(self, request: Request, seconds: float) -> None:
-        request.turn.owed += seconds
+        request.drafting.owed += seconds
 
     def stop(self, request: Request) -> None:
         self.charge((request,))

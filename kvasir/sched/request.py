@@ -67,6 +67,10 @@ class Drafting:
     """Drafted tokens of its prediction that were drawn, and the client was not told of."""
     n_misses: int = 0
     """The same of those that were not drawn."""
+    owed: float = 0.0
+    """Seconds that drafts took beside its computed tokens, and its tenant was not charged for."""
+    undrafted: dict[str, int] = field(default_factory=dict)
+    """By their reasons its decode steps without drafts."""
 
 
 @dataclass(slots=True, eq=False)

@@ -394,7 +394,7 @@ class Scheduler:
         if request.slot < 0 and not request.n_preempted:
             self._counters.tokens_waiting -= request.n_prompt
         self._timekeeper.ended(request)
-        self._drafts.ended(request)
+        self.timeline.undrafted(request.id, self._drafts.ended(request))
         self._queues.release(request)
         self.timeline.finished(request.id, request.finish or "")
         del self._requests[request.id]

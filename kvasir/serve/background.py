@@ -27,7 +27,7 @@ class Background:
         tasks = [
             asyncio.create_task(state.store.sweep()),
             asyncio.create_task(state.progress.run()),
-            asyncio.create_task(record(self._service.looks, lambda: newest(self._service))),
+            asyncio.create_task(record(self._service.monitor, lambda: newest(self._service))),
         ]
         try:
             info = await self._service.default.client.wait_ready()

@@ -1,7 +1,7 @@
 """The figures of a dashboard: made from copies that the API process has, at most twice a second,
-once for all who look, and only while somebody does.
+once for all who watch, and only while somebody does.
 
-What nobody can make afterwards is sampled every few seconds whether somebody looks or not: the
+What nobody can make afterwards is sampled every few seconds whether somebody watches or not: the
 totals that windows of latencies and the lines of the last hour are differences of. An hour of them
 is less than a megabyte.
 """
@@ -26,8 +26,12 @@ from kvasir.timing.records import Holding, StepRecord
 SAMPLE_SECONDS = 10.0
 MAX_SAMPLES = 361
 """An hour, and where its first interval begins."""
-LOOK_SECONDS = 0.5
+SNAPSHOT_SECONDS = 0.5
 """Between two snapshots."""
+STALE_SECONDS = 2.0
+"""Since the engine said what its choices hold: nobody has watched for a while."""
+HEAR_SECONDS = 0.3
+"""That who begins to watch waits for that; an engine answers between two steps."""
 RATE_SECONDS = 4.0
 """That a rate of now is taken over."""
 SHARE_SECONDS = 2.0
@@ -57,14 +61,16 @@ class Sampled(NamedTuple):
     itl: tuple[int, ...]
 
 
-class Looks:
-    """What is remembered of one model between two looks at it. Lives in one event loop."""
+class Monitor:
+    """What is remembered of one model between two snapshots of it. Lives in one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.samples: deque[Sampled] = deque(maxlen=MAX_SAMPLES)
         self.holdings: tuple[Holding, ...] = ()
         """What the engine last said that running choices hold."""
+        self._heard = float("-inf")
+        """When it said so."""
         self._told: DashboardCore | None = None
         self._made = float("-inf")
         self._ticks: deque[Tick] = deque()
@@ -73,15 +79,15 @@ class Looks:
     @property
     def fresh(self) -> DashboardCore | None:
         """The last snapshot, until another is due."""
-        return self._told if self.clock() - self._made < LOOK_SECONDS else None
+        return self._told if self.clock() - self._made < SNAPSHOT_SECONDS else None
 
     def tell(self, told: DashboardCore) -> None:
         """A snapshot, made just now."""
         self._told, self._made = told, self.clock()
 
     def rates(self, now: Tick) -> tuple[float, float]:
-        """Output and prompt tokens per second of the last seconds: since a look as old as that, or
-        the newest sample where nobody looked."""
+        """Output and prompt tokens per second of the last seconds: since a snapshot as old as that,
+        or the newest sample where nobody watched."""
         while self._ticks and now.at - self._ticks[0].at > RATE_SECONDS:
             self._ticks.popleft()
         last = self.samples[-1].tick if self.samples else now
@@ -97,8 +103,8 @@ class Looks:
         return self.samples[0] if self.samples else None
 
     def ask(self, holdings: Callable[[], Awaitable[tuple[Holding, ...]]]) -> None:
-        """The engine, one question at a time, what its choices hold. Nobody waits for the answer:
-        the next snapshot has it."""
+        """The engine, one question at a time, what its choices hold. Who watches does not wait for
+        the answer: the next snapshot has it."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._take(holdings))
 
@@ -107,6 +113,13 @@ class Looks:
             self.holdings = await holdings()
         except KvasirError:  # no engine, nothing held
             self.holdings = ()
+        self._heard = self.clock()
+
+    async def hear(self) -> None:
+        """Returns at once, or with the answer where the last one is of long ago, or after
+        HEAR_SECONDS: the next snapshot has it then."""
+        if self._asking is not None and self.clock() - self._heard > STALE_SECONDS:
+            await asyncio.wait((self._asking,), timeout=HEAR_SECONDS)
 
 
 def sample(now: float, stats: EngineStats, metrics: Metrics, model: str) -> Sampled:
@@ -120,10 +133,10 @@ def sample(now: float, stats: EngineStats, metrics: Metrics, model: str) -> Samp
     )
 
 
-async def record(looks: Looks, take: Callable[[], Sampled]) -> None:
+async def record(monitor: Monitor, take: Callable[[], Sampled]) -> None:
     """Samples, until it is cancelled."""
     while True:
-        looks.samples.append(take())
+        monitor.samples.append(take())
         await asyncio.sleep(SAMPLE_SECONDS)
 
 

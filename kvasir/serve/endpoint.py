@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Literal
 
 from starlette.types import Receive, Scope, Send
@@ -68,6 +69,16 @@ class Endpoint:
             self._service.leftovers.give_back_soon()
         for observer in self._service.observers:
             observer(exchange)
+        self._check_first_token(exchange)
+
+    def _check_first_token(self, exchange: Exchange) -> None:
+        """Of an exchange that has ended."""
+        service = self._service
+        served = service.served.find(str(exchange.notes.get("response", "")))
+        if served is not None:
+            client = service.models[served.model].client
+            explain = partial(service.explanations.before, client, served)
+            service.late.check(exchange, served, service.options.ttft_target_ms, explain)
 
     def _let_in(self, exchange: Exchange, access: KeyScope | Literal["any"]) -> None:
         """Raises RequestError (401, 403)."""

@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.serve.answer import Grammar
 from kvasir.serve.arrivals import ARRIVED
+from kvasir.serve.backpressure import Backpressure
 from kvasir.serve.bodies import SMALL_BYTES, Body, BodyBudget, joined
 from kvasir.serve.chunks import EXTENSION, Chunks
 from kvasir.serve.jsonbody import parse_object
@@ -68,6 +69,8 @@ class Exchange:
         """What logs and traces say of it."""
         self.n_noted = 0
         """Bytes of the body that are noted as ``body``."""
+        self.backpressure = Backpressure()
+        """Of its response, but for a short one that is not streamed."""
         self._receive = receive
         self._send = send
         self._bodies = bodies
@@ -250,7 +253,11 @@ class Exchange:
     async def send_events(self, data: bytes) -> None:
         """Waits while the client reads slowly."""
         self._n_bytes += len(data)
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        self.backpressure.begin()
+        try:
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        finally:
+            self.backpressure.end()
 
     async def end_events(self) -> None:
         await self._send({"type": "http.response.body", "body": b""})

@@ -26,7 +26,7 @@ RELOADED = frozenset(
         *("max_body_bytes", "max_body_memory", "max_header_bytes", "max_headers"),
         *("header_timeout", "body_timeout", "body_rate", "write_timeout", "max_connections"),
         *("max_requests", "max_queued_requests", "max_queued_tokens", "max_answer_logprobs"),
-        *("stream_buffer", "state_entries", "state_bytes", "max_file_bytes"),
+        *("ttft_target_ms", "stream_buffer", "state_entries", "state_bytes", "max_file_bytes"),
     }
 )
 """Names of the options that may change while the server runs."""

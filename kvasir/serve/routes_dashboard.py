@@ -38,16 +38,17 @@ async def get_dashboard(service: Service, exchange: Exchange) -> None:
     """Figures of the default model, at most half a second old. Requests of other keys are counted,
     not named."""
     read_query(exchange, ())
-    looks, client = service.looks, service.default.client
+    monitor, client = service.monitor, service.default.client
     info = client.info or await client.wait_ready()
-    core = looks.fresh
+    core = monitor.fresh
     if core is None:
         steps = await client.slices.run(_lately(client.timeline))
-        core = looks.fresh  # somebody else may have made one meanwhile
+        core = monitor.fresh  # somebody else may have made one meanwhile
     if core is None:
         core = _told(service, info, steps)
-        looks.tell(core)
-        looks.ask(client.holdings)
+        monitor.tell(core)
+        monitor.ask(client.holdings)
+    await monitor.hear()
     told: Dashboard = {**core, "kv": _kv(service, info, service.owner(exchange))}
     await exchange.send_json(told)
 
@@ -55,8 +56,8 @@ async def get_dashboard(service: Service, exchange: Exchange) -> None:
 async def get_history(service: Service, exchange: Exchange) -> None:
     """Of the last hour, a row for every ten seconds."""
     read_query(exchange, ())
-    samples = list(service.looks.samples)
-    epoch = time.time() - service.looks.clock()
+    samples = list(service.monitor.samples)
+    epoch = time.time() - service.monitor.clock()
     later = samples[1:]
     found = [rates(a.tick, b.tick) for a, b in pairwise(samples)]
     history: DashboardHistory = {
@@ -75,7 +76,7 @@ async def get_history(service: Service, exchange: Exchange) -> None:
 def newest(service: Service) -> Sampled:
     """Of now."""
     model = service.default
-    return sample(service.looks.clock(), model.client.stats, service.metrics, model.root)
+    return sample(service.monitor.clock(), model.client.stats, service.metrics, model.root)
 
 
 def _lately(timeline: Timeline) -> Work[tuple[StepRecord, ...]]:
@@ -84,9 +85,9 @@ def _lately(timeline: Timeline) -> Work[tuple[StepRecord, ...]]:
 
 
 def _told(service: Service, info: Ready, steps: tuple[StepRecord, ...]) -> DashboardCore:
-    looks, model = service.looks, service.default
+    monitor, model = service.monitor, service.default
     stats, now = model.client.stats, newest(service)
-    output_rate, prompt_rate = looks.rates(tick(now.tick.at, stats))
+    output_rate, prompt_rate = monitor.rates(tick(now.tick.at, stats))
     return {
         "object": "dashboard",
         "at": round(time.time(), 3),
@@ -98,7 +99,7 @@ def _told(service: Service, info: Ready, steps: tuple[StepRecord, ...]) -> Dashb
         "waiting": stats.n_waiting,
         "places": info.max_num_seqs,
         "expected_wait": round(stats.last_wait, 3),
-        "windows": {str(x): window(looks.before(now.tick.at, x), now) for x in WINDOWS},
+        "windows": {str(x): window(monitor.before(now.tick.at, x), now) for x in WINDOWS},
         "refusals": _by_last(service, table.ERRORS),
         "finished": _by_last(service, table.SUCCESS),
         "prefix_queries": stats.prefix_queries,
@@ -136,7 +137,7 @@ def _disk(stats: EngineStats) -> DiskFigures | None:
 
 
 def _kv(service: Service, info: Ready, owner: bytes) -> DashboardKv:
-    model, holdings = service.default, service.looks.holdings
+    model, holdings = service.default, service.monitor.holdings
     stats = model.client.stats
     names = service.served.names(owner, model.root)
     rows = [(names.name(x.id), x) for x in holdings]

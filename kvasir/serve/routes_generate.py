@@ -148,7 +148,10 @@ async def answer(
         seconds = server.compiler.seconds
         began, client = exchange.arrived, model.client
         waits = client.state != "ready" or began < client.ready_at
-        served = Served(envelope.id, first, n_choices, owner, model.root, seconds, began, waits)
+        what = (envelope.id, first, n_choices, owner, model.root)
+        due = resolved.job.standing.ttft_by
+        served = Served(*what, seconds, began, waits, due, exchange.backpressure)
+        exchange.note({"response": envelope.id})
         service.served.add(served)
         service.sessions.ran(owner, session, Ran(model.root, served.ids))
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from math import inf
 
 import msgspec
+
+from kvasir.serve.backpressure import Backpressure
 
 MAX_RESPONSES = 4096
 
@@ -26,6 +29,10 @@ class Served(msgspec.Struct, frozen=True):
     """When the server had it, on the monotonic clock of the timeline; 0 where nobody noted it."""
     waits_for_model: bool = False
     """Whether the engine was loaded or started for it, or while it waited."""
+    ttft_by: float = inf
+    """When its first token was due, as it asked."""
+    backpressure: Backpressure | None = None
+    """Of who listened from the start."""
 
     @property
     def ids(self) -> range:

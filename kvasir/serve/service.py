@@ -13,12 +13,14 @@ from kvasir.core.request import PLAIN, Context
 from kvasir.serve.allocator import Leftovers
 from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
-from kvasir.serve.dashboard import Looks
+from kvasir.serve.dashboard import Monitor
 from kvasir.serve.exchange import Exchange
+from kvasir.serve.explained import Explanations
 from kvasir.serve.fetch import ImageFetcher
 from kvasir.serve.images import ImageReader
 from kvasir.serve.keys.caller import Caller
 from kvasir.serve.keys.keyring import Keyring
+from kvasir.serve.late import LateLog
 from kvasir.serve.lifecycle import Lifecycle
 from kvasir.serve.metrics import Metrics, ModelMetrics
 from kvasir.serve.probe import Prober
@@ -83,7 +85,9 @@ class Service:
     """Bytes of each body that logs may show."""
     prober: Prober = field(default_factory=Prober)
     served: ServedResponses = field(default_factory=ServedResponses)
-    looks: Looks = field(default_factory=Looks)
+    late: LateLog = field(default_factory=LateLog)
+    explanations: Explanations = field(default_factory=Explanations)
+    monitor: Monitor = field(default_factory=Monitor)
     """At ``default``, for dashboards."""
     sessions: Sessions = field(default_factory=Sessions)
     leftovers: Leftovers = field(default_factory=Leftovers)

@@ -54,7 +54,8 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     ``kind``: "compiled" (before that: its constraint was made, beside the steps of others),
     "queued" (waits for slot and blocks), "prefix_hit", "prefill" (one chunk), "decode"
     (consecutive steps of one token, of a draft, or of forced tokens), "preempted", "swapped_in"
-    (from disk, after a preemption), "replayed" (by another engine), "finished".
+    (from disk, after a preemption), "replayed" (by another engine), "undrafted" (decode steps
+    without drafts, where there could be some, told at the end), "finished".
     """
 
     kind: str
@@ -75,7 +76,7 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     slowest: float = 0.0
     """Longest time between the ends of two consecutive decode steps of the span."""
     detail: str = ""
-    """Of "finished": why."""
+    """Of "finished" and "undrafted": why."""
 
 
 class Holding(msgspec.Struct, frozen=True):

@@ -8,11 +8,23 @@ from math import inf
 
 import msgspec
 
-from kvasir.timing.records import Mark, Span, StepRecord
+from kvasir.timing.records import Mark, Span, StepRecord, Story
+from kvasir.timing.undrafted import KIND as UNDRAFTED
 
 PIECE = 256
 """Steps and prompts looked at before somebody else may have a turn: about a tenth of a millisecond,
 one where each belongs to a request that is asked for."""
+
+
+def until(story: Story, moment: float) -> Story:
+    """What happened before ``moment``, on the engine's clock."""
+    left = moment - story.arrived
+    spans = [
+        msgspec.structs.replace(x, seconds=min(x.seconds, left - x.at))
+        for x in story.spans
+        if x.at < left
+    ]
+    return msgspec.structs.replace(story, spans=tuple(spans))
 
 
 class Life(msgspec.Struct, frozen=True):
@@ -138,6 +150,7 @@ class _Writer:
         self._arrived = self._since = life.marks[0].at
         self._spans: list[Span] = []
         self._run: _Run | None = None
+        self._is_waiting = True
 
     def decodes(self, stretch: _Stretch) -> None:
         """What of ``stretch`` lies in this life, cut where a mark falls."""
@@ -178,7 +191,7 @@ class _Writer:
 
     def _next_mark(self) -> float:
         """When the next mark fell that steps come after."""
-        if self._waiting and self._waiting[-1].kind != "finished":
+        if self._waiting and self._waiting[-1].kind not in ("finished", UNDRAFTED):
             return self._waiting[-1].at
         return inf
 
@@ -192,16 +205,21 @@ class _Writer:
         at = mark.at - self._arrived
         if mark.kind == "queued":
             return
-        if mark.kind == "started":
+        if self._is_waiting and mark.kind in ("started", "finished"):
+            self._is_waiting = False
             self._add("queued", self._since - self._arrived, seconds=mark.at - self._since)
+        if mark.kind == "started":
             if mark.n_tokens:
                 self._add("prefix_hit", at, tokens=mark.n_tokens)
+            return
+        if mark.kind == UNDRAFTED:
+            self._add(mark.kind, at, steps=mark.n_tokens, detail=mark.detail)
             return
         if mark.kind == "compiled":
             self._add("compiled", at, seconds=-at)
             return
         if mark.kind in ("preempted", "replayed"):
-            self._since = mark.at
+            self._since, self._is_waiting = mark.at, True
         self._add(mark.kind, at, tokens=mark.n_tokens, detail=mark.detail)
 
     def done(self) -> tuple[Span, ...]:

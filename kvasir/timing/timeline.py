@@ -18,6 +18,7 @@ from msgspec import structs
 from kvasir.core.plan import StepPlan, StepResult
 from kvasir.timing.records import Mark, Span, StepRecord, Story
 from kvasir.timing.story import Life, spans_of
+from kvasir.timing.undrafted import KIND as UNDRAFTED
 
 MAX_STEPS = 32_768
 MAX_ENTRIES = 131_072
@@ -96,6 +97,11 @@ class Timeline:
             at = self.clock() if since is None else since
             self._tell(Mark(request_id, at, kind, n_tokens, detail))
 
+    def undrafted(self, request_id: int, counts: Mapping[str, int]) -> None:
+        """A request that ends had no drafts in so many decode steps, by their reasons."""
+        for reason, n_steps in counts.items():
+            self.mark(request_id, UNDRAFTED, n_steps, reason)
+
     def finished(self, request_id: int, reason: str) -> None:
         """A request ended; it is remembered until ``max_finished`` others have ended after it."""
         self.mark(request_id, "finished", 0, reason)
@@ -159,10 +165,28 @@ class Timeline:
         """The last ``n_steps`` steps that are remembered, oldest first."""
         return self._slice(self._n_recorded - n_steps, self._n_recorded)
 
-    def steps_of(self, request_id: int) -> tuple[StepRecord, ...]:
-        """The steps of a request's life that are remembered, with its rows and without."""
+    def steps_of(self, request_id: int, n_most: int = MAX_STEPS) -> tuple[StepRecord, ...]:
+        """The steps of a request's life that are remembered, with its rows and without: the newest
+        ``n_most``, oldest first."""
         life = self._live.get(request_id) or self._finished.get(request_id)
-        return () if life is None else self._slice(life.first, self._end(life))
+        if life is None:
+            return ()
+        end = self._end(life)
+        return self._slice(max(life.first, end - n_most), end)
+
+    def beside(self, request_id: int, n_steps: int) -> tuple[StepRecord, ...]:
+        """The newest ``n_steps`` before and after a request's life, oldest first."""
+        life = self._live.get(request_id) or self._finished.get(request_id)
+        if life is None:
+            return self.recent(n_steps)
+        after = self._slice(max(self._end(life), self._n_recorded - n_steps), self._n_recorded)
+        return (*self._slice(life.first - n_steps + len(after), life.first), *after)
+
+    def version(self, ids: Collection[int]) -> tuple[tuple[int, int], ...]:
+        """What changes with what is told of these requests. Of those that ended it does not, until
+        they are forgotten."""
+        lives = (self._live.get(i) or self._finished.get(i) for i in ids)
+        return tuple([(len(x.marks) + x.n_dropped, self._end(x)) if x else (0, 0) for x in lives])
 
     def story(self, request_id: int) -> Story | None:
         """What happened to a request; None when it is not known, or no more."""

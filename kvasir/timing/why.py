@@ -8,7 +8,7 @@ theirs; what is beyond both is the machine's.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -60,9 +60,19 @@ class Began(NamedTuple):
     """Whether the model was loaded or started meanwhile."""
 
 
+Unread = Callable[[float], float]
+"""Seconds behind a time of the engine's clock in which events waited for a slow reader."""
+
+
+def all_read(moment: float) -> float:
+    """Of events that waited for nobody."""
+    return 0.0
+
+
 class Why(msgspec.Struct, frozen=True):
     seconds: float
-    """From when it was received until its end, or the last that is known."""
+    """From when it was received until its end, or the last that is known; of one whose client read
+    slowly until that had it."""
     alone: float
     """That it is expected to take on an idle engine."""
     parts: tuple[TimePart, ...]
@@ -88,9 +98,11 @@ def explain(
     costs: CostModel | None,
     places: EnginePlaces,
     began: Began,
+    unread: Unread = all_read,
 ) -> Generator[None, None, Why]:
     """``steps``: those of its life, in order, at most ``MAX_STEPS``. ``costs``: None where too few
-    steps are known to say what is whose."""
+    steps are known to say what is whose. ``unread``: of what was told of it; what waited while
+    later tokens were computed delayed nothing."""
     received = began.received
     bill = _Bill(received)
     before = max(0.0, story.arrived - received)
@@ -101,7 +113,10 @@ def explain(
     end = _waits(bill, story, steps, places)
     yield
     alone, end = yield from _Steps(bill, story, costs).walk(steps, end)
-    return bill.why(max(end, story.arrived) - received, alone)
+    end = max(end, story.arrived)
+    late = unread(end)
+    bill.add("reader", end, late)
+    return bill.why(end + late - received, alone)
 
 
 class _Bill:
@@ -323,73 +338,3 @@ def _others(step: StepRecord, request_id: int, n_seen: int, n_decodes: int) -> t
         if i != request_id:
             decodes = decodes.plus(chunk_load(n, n_seen))
     return chunks, decodes
-
-
-SENTENCES: Mapping[str, tuple[str, str]] = {
-    "grammar": (
-        "its schema, grammar or expression was compiled",
-        "send the same one again: it is compiled once; or make it smaller",
-    ),
-    "before": (
-        "it was read, rendered and tokenized",
-        "shorten the prompt",
-    ),
-    "load": (
-        "the model was loaded, or its engine was started, woken or replaced",
-        "keep the engine awake with a longer --sleep-idle-seconds; the log says why one ended",
-    ),
-    "slots": (
-        "it waited for a place: all {n_slots} were taken",
-        "raise --max-num-seqs, or ask with fewer choices at a time",
-    ),
-    "blocks": (
-        "it waited for KV blocks: fewer were free than its prompt needs",
-        "raise --kv-memory, store keys and values smaller (--kv-cache-dtype int8), or shorten "
-        "prompts and max_tokens",
-    ),
-    "turn": (
-        "others were served first",
-        "ask with priority_class realtime, or with a key of its own",
-    ),
-    "others_prompts": (
-        "prompts of others were computed in its steps",
-        "lower --itl-target-ms: chunks of prompts become smaller beside answers",
-    ),
-    "others_answers": (
-        "answers of others were computed in its steps",
-        "lower --max-num-seqs, or give the server more cores (--threads)",
-    ),
-    "preemption": (
-        "it gave its KV blocks to another and was computed again",
-        "raise --kv-memory, or keep what it had with --kv-disk",
-    ),
-    "restart": (
-        "the engine ended or was replaced, and another computed it again",
-        "the server's log says why the engine ended",
-    ),
-    "machine": (
-        "its steps took longer than steps like them do: somebody else had the CPU",
-        "look for what runs beside the server (kvasir doctor), or lower --threads",
-    ),
-    "engine": (
-        "nothing of it was computed between its steps",
-        "see /v1/timeline for what the engine did meanwhile",
-    ),
-}
-"""Of each cause: what happened, and what helps."""
-NOTHING = "Nothing slowed it down much: it took {seconds}, and alone would take about {alone}."
-
-
-def sentence(why: Why, places: EnginePlaces) -> tuple[str, str]:
-    """In words: why, and what to do; the latter empty where nothing needs to be done."""
-    if why.cause is None:
-        told = NOTHING.format(seconds=_told(why.seconds), alone=_told(why.alone))
-        return told, ""
-    (part,) = (x for x in why.parts if x.cause == why.cause)
-    what, remedy = SENTENCES[why.cause]
-    what = what.format(n_slots=places.n_slots)
-    return f"{_told(part.seconds)} of {_told(why.seconds)}: {what}.", remedy
-
-
-def _told(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"

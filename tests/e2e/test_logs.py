@@ -66,6 +66,23 @@ def test_prompts_are_logged_if_asked(toy_folder: Path, log_format: str) -> None:
         assert "x" * 4000 in text and "x" * 4097 not in text
 
 
+def test_a_late_first_token_is_told_with_its_cause(toy_folder: Path, tmp_path: Path) -> None:
+    model = write_toy_model(tmp_path / "slow", {"seconds": 0.02})
+    options = {"log_format": "json", "enable_log_requests": False, "ttft_target_ms": 1}
+    with running_server(model, **options) as server:
+        body = {"prompt": SECRET, "max_tokens": 1}
+        name = server.post("/v1/completions", body).json()["id"]
+
+        def told() -> list[dict[str, Any]]:
+            return [x for x in entries(server) if x["message"] == "first token late"]
+
+        wait_until(told)
+        (line,) = told()
+        assert (line["response"], line["level"], line["target_ms"]) == (name, "warning", 1)
+        assert line["request_id"].startswith("req-") and line["first_token_ms"] >= 20
+        assert line["cause"] and line["why"] and "secret" not in json.dumps(line)
+
+
 def test_text_logs_are_quiet_by_default(toy_folder: Path) -> None:
     with running_server(toy_folder) as server:
         server.post("/v1/completions", {"prompt": SECRET, "max_tokens": 1})

@@ -51,6 +51,17 @@ def test_an_answer_that_was_given_before_is_drafted(drafting: Server) -> None:
     assert n_accepted >= 28, "nearly all of 40"
 
 
+def test_why_nothing_was_drafted_is_told(drafting: Server) -> None:
+    body = {"prompt": "of old", "max_tokens": 9, "ignore_eos": True, "speculative": False}
+    found = drafting.post(PATH, body).json()
+    (choice,) = drafting.get(f"/v1/requests/{found['id']}/timeline").json()["choices"]
+    told = [span for span in choice["spans"] if span["kind"] == "undrafted"]
+    assert [(span["detail"], span["steps"]) for span in told] == [("refused", 8)]
+    (choice,) = drafting.get(f"/v1/requests/{found['id']}/why").json()["choices"]
+    sentence = "the request asked for no drafts"
+    assert choice["undrafted"] == [{"reason": "refused", "steps": 8, "sentence": sentence}]
+
+
 def ask(client: openai.OpenAI, **more: Any) -> ChatCompletion:
     """Letters alone, which come back as the same tokens."""
     body = {"allowed_token_ids": [*range(97, 123)], "ignore_eos": True, **more.pop("body", {})}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -110,6 +113,36 @@ def test_r17_slow_reader_is_cancelled(server: StartServer) -> None:
             wait_until(lambda: running.metric("kvasir_num_requests_running") > 2)
             wait_until(lambda: running.metric("kvasir_num_requests_running") <= 2)
             wait_until(lambda: cancelled(running) + errors(running, "slow_reader") == 1)
+
+
+def test_a_slow_reader_is_told_why(server: StartServer, tmp_path: Path) -> None:
+    """It reads nothing until all is computed, and a second more. A Unix socket has room for little
+    of that."""
+    path = str(tmp_path / "kvasir.sock")
+    body = {**LONG, "stream": True, "logprobs": 20, "n": 2, "max_tokens": 400}
+    transport = httpx.HTTPTransport(uds=path)
+    client = httpx.Client(transport=transport, base_url="http://localhost", timeout=PATIENCE)
+    with server(uds=path), client, socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect(path)
+        sock.sendall(post_bytes(PATH, json.dumps(body).encode()))
+        data = b""
+        while b"\n\n" not in data:
+            data += sock.recv(4096)
+        name = json.loads(data.split(b"data: ", 2)[1].split(b"\n", 1)[0])["id"]
+
+        def told() -> Any:
+            return client.get(f"/v1/requests/{name}/why").json()["choices"]
+
+        wait_until(lambda: {choice["state"] for choice in told()} == {"finished"})
+        time.sleep(1.0)
+        early = told()
+        while b"[DONE]" not in data[-64:]:
+            data += sock.recv(1 << 20)
+        for choices in (early, told()):
+            (slow,) = (x for x in choices if any(y["cause"] == "reader" for y in x["parts"]))
+            late = next(x["seconds"] for x in slow["parts"] if x["cause"] == "reader")
+            assert slow["cause"] == "reader" and 0.9 <= late < slow["seconds"]
 
 
 def events(server: Server, path: str, body: dict[str, Any]) -> list[str]:

@@ -128,7 +128,7 @@ def test_the_dashboard_says_what_metrics_say(toy: Server) -> None:
     assert told["windows"].keys() == {"60", "300", "3600"}
     assert told["windows"]["3600"]["ttft"]["count"] >= 1
     again = toy.get("/v1/dashboard").json()
-    assert again["at"] == told["at"]  # one snapshot for all who look
+    assert again["at"] == told["at"]  # one snapshot for all who watch
     history = toy.get("/v1/dashboard/history").json()
     assert len(history["at"]) == len(history["running"])
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -10,8 +12,10 @@ import pytest
 from kvasir.core.messages import EngineStats
 from kvasir.core.request import Standing
 from kvasir.serve.dashboard import (
+    HEAR_SECONDS,
     MAX_SAMPLES,
-    Looks,
+    STALE_SECONDS,
+    Monitor,
     quantile,
     rates,
     sample,
@@ -20,7 +24,7 @@ from kvasir.serve.dashboard import (
     window,
 )
 from kvasir.serve.metrics import Metrics
-from kvasir.timing.records import StepRecord
+from kvasir.timing.records import Holding, StepRecord
 
 
 class Clock:
@@ -58,27 +62,27 @@ def test_a_window_is_the_difference_of_two_samples() -> None:
 
 def test_rates_of_now_and_the_sample_that_is_old_enough() -> None:
     clock = Clock()
-    looks = Looks(clock)
+    monitor = Monitor(clock)
     for at in range(0, 700, 10):
-        looks.samples.append(sample(float(at), EngineStats(output_tokens=at), Metrics(), "m"))
-    found = looks.before(690.0, 60)
+        monitor.samples.append(sample(float(at), EngineStats(output_tokens=at), Metrics(), "m"))
+    found = monitor.before(690.0, 60)
     assert found is not None and found.tick.at == 630.0
-    oldest = looks.before(690.0, 3600)
+    oldest = monitor.before(690.0, 3600)
     assert oldest is not None and oldest.tick.at == 0.0
-    assert looks.rates(tick(700.0, EngineStats(output_tokens=790))) == (10.0, 0.0)
-    assert looks.rates(tick(701.0, EngineStats(output_tokens=990))) == (200.0, 0.0)
+    assert monitor.rates(tick(700.0, EngineStats(output_tokens=790))) == (10.0, 0.0)
+    assert monitor.rates(tick(701.0, EngineStats(output_tokens=990))) == (200.0, 0.0)
     assert rates(tick(1.0, EngineStats(output_tokens=9)), tick(2.0, EngineStats())) == (0.0, 0.0)
 
 
 def test_an_hour_takes_less_than_a_megabyte() -> None:
-    looks = Looks(Clock())
+    monitor = Monitor(Clock())
     metrics = Metrics()
     for i in range(2 * MAX_SAMPLES):
         stats = EngineStats(output_tokens=10**9 + i, prompt_tokens=10**9 + i, blocks_total=10**6)
-        looks.samples.append(sample(1e6 + i, stats, metrics, "m"))
-    assert len(looks.samples) == MAX_SAMPLES
-    numbers = [x for s in looks.samples for x in (*s.tick, *s[1:4], *s.ttft, *s.itl)]
-    size = sum(sys.getsizeof(x) for s in looks.samples for x in (s, s.tick, s.ttft, s.itl))
+        monitor.samples.append(sample(1e6 + i, stats, metrics, "m"))
+    assert len(monitor.samples) == MAX_SAMPLES
+    numbers = [x for s in monitor.samples for x in (*s.tick, *s[1:4], *s.ttft, *s.itl)]
+    size = sum(sys.getsizeof(x) for s in monitor.samples for x in (s, s.tick, s.ttft, s.itl))
     assert size + 32 * len(numbers) < 10**6
 
 
@@ -100,10 +104,40 @@ def test_time_of_steps_is_shared_by_their_tokens() -> None:
 
 def test_a_snapshot_is_made_again_after_half_a_second() -> None:
     clock = Clock()
-    looks = Looks(clock)
-    assert looks.fresh is None
+    monitor = Monitor(clock)
+    assert monitor.fresh is None
     told: Any = {"object": "dashboard"}
-    looks.tell(told)
-    assert looks.fresh is told
+    monitor.tell(told)
+    assert monitor.fresh is told
     clock.now += 0.5
-    assert looks.fresh is None
+    assert monitor.fresh is None
+
+
+def test_who_begins_to_watch_sees_what_choices_hold() -> None:
+    clock = Clock()
+    monitor = Monitor(clock)
+    held = (Holding(1, 40, 3),)
+    answer = asyncio.Event()
+
+    async def engine() -> tuple[Holding, ...]:
+        await answer.wait()
+        return held
+
+    async def watch() -> None:
+        await monitor.hear()  # nobody was asked
+        monitor.ask(engine)
+        began = time.monotonic()
+        await monitor.hear()  # in the midst of a long step
+        assert time.monotonic() - began >= HEAR_SECONDS and monitor.holdings == ()
+        asyncio.get_running_loop().call_later(0.01, answer.set)
+        await monitor.hear()
+        assert monitor.holdings == held
+        answer.clear()
+        monitor.ask(engine)
+        clock.now += STALE_SECONDS
+        began = time.monotonic()
+        await monitor.hear()
+        assert time.monotonic() - began < HEAR_SECONDS
+        answer.set()
+
+    asyncio.run(watch())

@@ -67,3 +67,10 @@ def test_nothing_in_the_tree_names(rule: str) -> None:
 def test_the_rules_can_fail(rule: str, bad: str, good: str) -> None:
     assert RULES[rule].search(bad)
     assert not RULES[rule].search(good)
+
+
+def test_each_word_of_the_glossary_means_one_thing() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    _, _, glossary = text.partition("\n| word | means |\n")
+    words = re.findall(r"^\| ([^|]+?) \|", glossary, re.MULTILINE)
+    assert len(words) > 30 and len(words) == len(set(words))

@@ -235,24 +235,6 @@ def test_commands(hub: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no model is called mine" in capsys.readouterr().err
 
 
-def test_a_repository_is_removed_with_all_its_quantizations(
-    hub: StandIn, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for tag in ("Q4_0", "Q8_0"):
-        pull(hub, f"{REPO}:{tag}", force=True)
-    pull(hub, "org/other", force=True)
-    assert run_command(["rm", REPO.upper()]) == 0
-    said = capsys.readouterr().out
-    assert all(f"{REPO}:{tag} removed" in said for tag in ("Q4_0", "Q8_0"))
-    assert [model.name for model in Shelf().models()] == ["org/other:Q4_K_M"]
-    assert not Shelf().orphans()
-    for tag in ("Q4_0", "Q8_0"):
-        pull(hub, f"{REPO}:{tag}", force=True)
-    assert run_command(["rm", f"{REPO}:Q8_0", "org/other"]) == 0
-    assert [model.name for model in Shelf().models()] == [f"{REPO}:Q4_0"]
-    assert run_command(["rm", f"{REPO}:Q8_0"]) == 1
-
-
 def test_progress_in_ollamas_words(hub: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["pull", "--json", f"{REPO}:Q4_0"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

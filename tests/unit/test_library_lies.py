@@ -52,6 +52,30 @@ def test_links_of_names_that_are_nearly_alike(others: tuple[str, str], tmp_path:
     assert found == [b"GGUF0", b"GGUF1"]
 
 
+def test_a_repository_is_removed_with_all_its_quantizations(
+    hub: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other, tags = "org/other", ("Q4_0", "Q8_0")
+    names = [f"{REPO}:{tag}" for tag in tags]
+    hub.files = {
+        REPO: {f"x.{tag}.gguf": b"GGUF" + tag.encode() for tag in tags},
+        other: {"x.Q4_K_M.gguf": b"GGUF"},
+    }
+    for name in (*names, f"{other}:Q4_K_M"):
+        assert run_command(["pull", name, "--force"]) == 0
+    capsys.readouterr()
+    assert run_command(["rm", REPO.upper()]) == 0
+    said = capsys.readouterr().out
+    assert all(f"{name} removed" in said for name in names)
+    assert [model.name for model in Shelf().models()] == [f"{other}:Q4_K_M"]
+    assert not Shelf().orphans()
+    for name in names:
+        assert run_command(["pull", name, "--force"]) == 0
+    assert run_command(["rm", names[1], other]) == 0
+    assert [model.name for model in Shelf().models()] == [names[0]]
+    assert run_command(["rm", names[1]]) == 1
+
+
 def test_another_name_of_a_link_stays_what_it_is(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path / "library")
     for i in range(2):

@@ -32,7 +32,9 @@ def llm(folder: Path) -> Iterator[LLM]:
 
 def params_of(llm: LLM, **more: Any) -> SamplingParams:
     """Letters alone, so that texts and tokens are the same."""
-    ids = [llm.get_tokenizer().encode(letter, add_special=False)[-1] for letter in "abcdefghijklmnop"]
+    ids = [
+        llm.get_tokenizer().encode(letter, add_special=False)[-1] for letter in "abcdefghijklmnop"
+    ]
     return SamplingParams(max_tokens=24, allowed_token_ids=ids, seed=5, **more)
 
 

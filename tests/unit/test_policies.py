@@ -6,18 +6,21 @@ import time
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from kvasir.config.resolved import SharingConfig
 from kvasir.core.errors import RequestError
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row
 from kvasir.core.request import EngineRequest
+from kvasir.exec.fake import FakeExecutor
 from kvasir.kv.table import BlockTable
 from kvasir.sched.clocks import Clocks
 from kvasir.sched.fair import FairAccount
 from kvasir.sched.request import new_request
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known, Proposer
+from kvasir.speculate.executor import ExecutorProposer
 from kvasir.timing.cost import CostModel, chunk_load
 from tests.sharing import Load, request, sizes
 from tests.sizes import changed, config_of
@@ -98,12 +101,28 @@ def test_what_an_outdated_row_of_drafts_took_is_charged_whole() -> None:
     row = Row(0, 10, (1, 2, 3, 4))
     account.verified(one, row, 0)
     load = chunk_load(4, 10)
-    assert one.turn.owed == costs.seconds(4, 4, load.pairs, load.entries)
-    one.turn.owed = 0.0
+    assert one.drafting.owed == costs.seconds(4, 4, load.pairs, load.entries)
+    one.drafting.owed = 0.0
     account.verified(one, row, 4)
-    assert one.turn.owed == pytest.approx(costs.seconds(0, 0, 0, load.entries - load.pairs))
+    assert one.drafting.owed == pytest.approx(costs.seconds(0, 0, 0, load.entries - load.pairs))
     account.drafted(one, 3.0)
-    assert one.turn.owed > 2.9
+    assert one.drafting.owed > 2.9
+
+
+def test_what_a_draft_model_took_is_of_those_it_was_asked_for() -> None:
+    config = config_of(64, 4, 64, 64, 16, vocab_size=97, max_draft_tokens=2, adapts_drafts=False)
+    made, executor = Scheduler(config, ExecutorProposer()), FakeExecutor(config.sizes, misses=0)
+    for i, most in enumerate((1, 2, 0)):
+        made.add(EngineRequest(i, (i, 5, 6), TokenParams(seed=i, max_tokens=9, max_drafts=most)))
+    for _ in range(2):  # the prompts, and what the first outputs ask for
+        plan = made.plan()
+        assert plan is not None
+        result = replace(executor.run(plan), seconds=4.0, draft_seconds=3.0)
+        made.commit(plan, result)
+    executor.close()
+    assert [row.n_drafts for row in plan.rows].count(0) == 1
+    owed = [made.find(i).drafting.owed for i in range(3)]  # type: ignore[union-attr]  # they run
+    assert owed == [1.0, 2.0, 0.0]
 
 
 def test_weights_of_tenants_are_their_shares() -> None:

@@ -273,6 +273,9 @@ def test_texts_name_chunks_and_spans() -> None:
     text = request_text({"id": "cmpl-b", "choices": [{**choice, "spans": [_builtins(span)]}]})
     assert "250.000    500.000 prefill     8 tokens from 0, step 3 of 2 rows" in text
     assert "forgotten" in text
+    off = {"kind": "undrafted", "at": 0.5, "steps": 12, "detail": "unpaid"}
+    text = request_text({"id": "cmpl-b", "choices": [{**choice, "spans": [off]}]})
+    assert text.endswith("undrafted   12 steps: unpaid\n")
 
 
 def _builtins(span: Span) -> dict[str, object]:

@@ -151,6 +151,12 @@ def test_why_an_answer_was_slow(
     assert run_command(["why", "b", "--url", url]) == 1
 
 
+def test_what_kept_drafts_off_is_told() -> None:
+    off = [{"reason": "unpaid", "steps": 12, "sentence": "drafts were not expected to pay"}]
+    told = why_text({"id": "a", "choices": [{"index": 0, "seconds": 1.0, "undrafted": off}]})
+    assert told.splitlines()[-1] == "  not drafted in 12 steps: drafts were not expected to pay"
+
+
 def test_choices_that_are_not_explained_are_named() -> None:
     """Of many the first few are explained, and old ones are forgotten."""
     choices = [

@@ -6,19 +6,21 @@ from collections.abc import Callable
 
 import pytest
 
+from kvasir.serve.backpressure import Backpressure
 from kvasir.serve.slices import at_once
 from kvasir.timing.cost import CostModel, Costs, Load, chunk_load
 from kvasir.timing.records import Mark, StepRecord
+from kvasir.timing.sentences import SENTENCES, sentence
 from kvasir.timing.timeline import Timeline
 from kvasir.timing.why import (
-    SENTENCES,
     Began,
     EnginePlaces,
     TimePart,
+    Unread,
     Why,
+    all_read,
     explain,
     fitted,
-    sentence,
 )
 
 TRUE = CostModel(Costs(step=4e-3, row=1e-3, token=2e-4, pair=1e-9, entry=1e-9))
@@ -76,6 +78,7 @@ class Machine:
         received: float | None = None,
         compile_seconds: float = 0.0,
         loads: bool = False,
+        unread: Unread = all_read,
     ) -> Why:
         story = self.timeline.story(1)
         assert story is not None
@@ -83,7 +86,7 @@ class Machine:
         steps = self.timeline.steps_of(1)
         begun = story.arrived if received is None else received
         began = Began(begun, compile_seconds, loads)
-        return at_once(explain(story, steps, costs, PLACES, began))
+        return at_once(explain(story, steps, costs, PLACES, began, unread))
 
 
 def seconds(why: Why, cause: str) -> float:
@@ -216,6 +219,50 @@ def test_before_the_engine_had_it() -> None:
     assert seconds(why, "before") == pytest.approx(1.0)
     why = machine.why(received=story.arrived - 3.0, loads=True)
     assert why.cause == "load"
+
+
+def test_a_slow_reader_is_what_comes_after_the_last_token() -> None:
+    machine = Machine()
+    backpressure = Backpressure(lambda: machine.now)
+
+    def answer() -> None:
+        machine.answer(20)
+        backpressure.begin()
+        machine.answer(100)
+
+    whole = run(machine, answer).seconds
+    machine.now += 2.0
+    assert machine.why(unread=backpressure.after).cause == "reader"  # it waits still
+    backpressure.end()
+    for _ in range(10):  # what fits is taken, and the next has to wait
+        machine.now += 0.001
+        backpressure.begin()
+        machine.now += 0.099
+        backpressure.end()
+    machine.now += 5.0
+    why = machine.why(unread=backpressure.after)
+    assert why.cause == "reader" and "read slowly" in sentence(why, PLACES)[0]
+    assert seconds(why, "reader") == pytest.approx(3.0, rel=0.02)
+    assert why.seconds == pytest.approx(whole + 3.0, rel=0.02)
+    assert machine.why().cause is None
+
+
+def test_waits_that_delay_nothing_are_no_slow_reader() -> None:
+    machine = Machine()
+    backpressure = Backpressure(lambda: machine.now)
+
+    def answer() -> None:
+        for _ in range(40):
+            backpressure.begin()
+            machine.answer(5)
+            backpressure.end()
+            machine.now += 0.1
+        machine.answer(1)
+
+    run(machine, answer)
+    assert seconds(machine.why(unread=backpressure.after), "reader") == 0
+    first = machine.timeline.story(1)
+    assert first is not None and backpressure.after(first.arrived) > 0
 
 
 def test_all_seconds_are_somebodys() -> None:

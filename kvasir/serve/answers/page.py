@@ -171,11 +171,18 @@ class WhyPart(TypedDict):
     seconds: float
 
 
+class WhyUndrafted(TypedDict):
+    reason: str
+    steps: int
+    sentence: str
+
+
 class WhyChoice(TypedDict):
     index: int
     state: str
     seconds: NotRequired[float]
-    """Since the server had received it, until its end or now."""
+    """Since the server had received it, until its end or now; until all was sent where the
+    reader is slow."""
     alone_seconds: NotRequired[float]
     """That it is expected to take on an idle server."""
     cause: NotRequired[str | None]
@@ -183,6 +190,8 @@ class WhyChoice(TypedDict):
     sentence: NotRequired[str]
     remedy: NotRequired[str]
     parts: NotRequired[list[WhyPart]]
+    undrafted: NotRequired[list[WhyUndrafted]]
+    """Once it has ended, where the engine drafts: decode steps in which it had no drafts."""
     is_truncated: NotRequired[bool]
 
 

@@ -23,6 +23,7 @@ const NAMES = {
   restart: 'Engine restarted',
   machine: 'Slower machine',
   engine: 'Between its steps',
+  reader: 'Slow reader',
 };
 const OWN = new Set(['prompt', 'answer']);
 
