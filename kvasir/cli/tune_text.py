@@ -8,7 +8,6 @@ from kvasir.bench.report import QUIET
 from kvasir.bench.tune import TunedModel
 from kvasir.exec.cpu.sites import class_name
 
-
 NOWHERE = (
     "kept nowhere: --packed-cache is off or takes no file, or the model is one of the small ones "
     "whose packed weights are not kept either"

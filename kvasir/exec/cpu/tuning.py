@@ -121,7 +121,7 @@ class Tuning:
         self._trials: dict[_Key, _Trial] = {}
         self._running: list[tuple[_Trial, int]] = []
         self._elsewhere: dict[str, Mapping[int, ChosenVariant]] = {}
-        """What the file has of sites that this program lacks: the model in another dtype has them."""
+        """What the file has of sites that the model has in another dtype."""
         self._seen: set[tuple[int, int]] = set()
         self._settled: set[tuple[int, int]] = set()
         self.n_found = self._find()
