@@ -65,7 +65,8 @@ class Seeing:
             return made
         if tile.size:
             return media_at(start, tile.n_tokens, rng.randbytes(tile.n_bytes))
-        n, columns = rng.choice([(4, 2), (6, 3), (6, 2), (3, 1), (10, 5)])
+        shapes = [(4, 2), (6, 3), (6, 2), (3, 1), (10, 5)]
+        n, columns = rng.choice([x for x in shapes if x[0] <= tile.n_tokens])
         breaks = int(isinstance(self.model.tower.spec, PixtralTowerSpec))
         pixels = rng.randbytes(CHANNELS * n * tile.unit**2)
         return media_at(start, n + breaks * (n // columns), pixels, columns, breaks)

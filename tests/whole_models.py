@@ -10,6 +10,7 @@ from tests import (
     tiny_encoders,
     tiny_gemma,
     tiny_gemma3n,
+    tiny_gemma4_vision,
     tiny_gemma_vision,
     tiny_hybrid,
     tiny_internvl,
@@ -165,6 +166,16 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "mistral3_ministral3": tiny_pixtral.mistral3_ministral3,
     "gemma3_vision": lambda: tiny_gemma_vision.gemma3_vision(
         attention_bias=True, sliding_window_pattern=3, final_logit_softcapping=5.0
+    ),
+    "gemma4_vision": lambda: tiny_gemma4_vision.gemma4_vision(
+        experts=True,
+        attention_bias=True,
+        num_hidden_layers=4,
+        layer_types=tiny_gemma.TYPES[:4],
+        hidden_size_per_layer_input=32,
+        vocab_size_per_layer_input=tiny_gemma4_vision.VOCAB,
+        num_kv_shared_layers=2,
+        use_double_wide_mlp=True,
     ),
     "gemma3n": lambda: tiny_gemma3n.gemma3n(
         attention_bias=True, vocab_size_per_layer_input=tiny.VOCAB - 9

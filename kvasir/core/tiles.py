@@ -123,6 +123,8 @@ class TileSpec:
     """Rows of the encoder before those of patches, which are dropped behind it."""
     newline: bool = False
     """Several tiles of an image may be one ``Media``, with a row behind each line (``Canvas``)."""
+    most: int = MAX_TOKENS
+    """Rows of a tile of any size."""
 
     @property
     def side(self) -> int:
@@ -132,7 +134,7 @@ class TileSpec:
     @property
     def n_patches(self) -> int:
         """At most."""
-        return self.side**2 if self.size else MAX_TOKENS * self.fold**2
+        return self.side**2 if self.size else self.most * self.fold**2
 
     @property
     def n_tokens(self) -> int:
@@ -256,6 +258,18 @@ class Bounding(msgspec.Struct, frozen=True, tag="bounding"):
     """Pillow's number of the filter."""
 
 
+class Scaling(msgspec.Struct, frozen=True, tag="scaling"):
+    """How a model brings an image, whole, to the largest size of its shape that has so many tokens
+    at most, however small it is (Gemma 4)."""
+
+    unit: int
+    """Pixels of a side of a token: both sides are multiples of it."""
+    most: int
+    """Tokens."""
+    resample: int
+    """Pillow's number of the filter."""
+
+
 class Paving(msgspec.Struct, frozen=True, tag="paving"):
     """How a model cuts an image, in its shape, into the tiles of the size that suits it best
     (LLaVA's anyres); the whole as one tile goes before."""
@@ -274,4 +288,4 @@ class Paving(msgspec.Struct, frozen=True, tag="paving"):
     """Pillow's number of the filter."""
 
 
-Preparing = Slicing | Resizing | Bounding | Paving
+Preparing = Slicing | Resizing | Bounding | Scaling | Paving

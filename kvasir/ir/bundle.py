@@ -97,6 +97,9 @@ class Tower(msgspec.Struct, frozen=True):
     see those of theirs in the encoder, all of the image in the first stage, and so on in turns."""
     newline: Program | None = None
     """From ``types`` to the row behind each line of a canvas."""
+    axis: int = 0
+    """Positions of a table of columns and of one of lines behind it, of which each patch has the
+    sum; 0: there are none."""
 
     @property
     def name(self) -> str:

@@ -87,10 +87,13 @@ def encoder_inputs(tower: Tower, media: Media) -> Mapping[str, NDArray[Any]]:
         found = {"types": np.zeros(n, np.int32), IS_MEDIA: is_first}
         return {**found, PATCHES: rows, "positions": np.array(tower.positions)}
     lines, columns = tile.patches_of(media)
-    given = {PATCHES: rows, ROPE_POSITIONS: _grid_positions(lines, columns, tile.fold)}
+    given = {"types": np.zeros(len(rows), np.int32), PATCHES: rows}
+    given |= {ROPE_POSITIONS: _grid_positions(lines, columns, tile.fold)}
     if tower.side:
         corners, shares = between_positions((lines, columns), tower.side, tile.fold)
         given |= {CORNERS: corners, SHARES: shares}
+    if tower.axis:
+        given |= _axis_positions((lines, columns), tower.axis, tile.fold)
     order, _ = windows(media, tower.window)
     return {name: _taken(rows, order) for name, rows in given.items()}
 
@@ -150,6 +153,17 @@ def between_positions(grid: tuple[int, int], side: int, fold: int) -> tuple[Ints
             corners.append(_folded(line[:, None] * side + column[None, :], fold))
             shares.append(_folded(of_line[:, None] * of_column[None, :], fold))
     return np.stack(corners, axis=1).astype(np.int32), np.stack(shares, axis=1)
+
+
+def _axis_positions(grid: tuple[int, int], axis: int, fold: int) -> Mapping[str, NDArray[Any]]:
+    """Of each patch of a grid its row in a table of ``axis`` columns, and in one of lines behind
+    it: the first two of ``CORNERS``, whole."""
+    line, column = np.indices(grid, np.int32)
+    corners = np.zeros((line.size, 4), np.int32)
+    corners[:, 0], corners[:, 1] = _folded(column, fold), axis + _folded(line, fold)
+    shares = np.zeros((line.size, 4), np.float32)
+    shares[:, :2] = 1
+    return {CORNERS: corners, SHARES: shares}
 
 
 def _between(n: int, side: int) -> tuple[Ints, Ints, FloatArray]:

@@ -196,7 +196,7 @@ class _Block:
             self._write(x)
         out = self.builder.op(
             "attention",
-            (q, "ends") if config.block.sees_ahead else (q,),
+            (q, "ends") if self._sees_ahead else (q,),
             self._value("attn"),
             (self._weight("sinks", (heads,)),) if config.block.sinks else (),
             layer=self.kept,
@@ -210,11 +210,17 @@ class _Block:
             to="f32",
             block=0,
         )
+        out = self._scaled(out, config.head_share**0.5, "attn.padded")
         if config.block.output_gate:
             gate = self._linear(x, "output_gate", heads * dim, False)
             gate = self.builder.op("act", (gate,), f"{gate}.sigmoid", act="sigmoid")
             out = self.builder.op("mul_columns", (out, gate), self._value("attn.gated"), column=0)
         return self._linear(out, "o", config.hidden_size, config.block.o_bias)
+
+    @property
+    def _sees_ahead(self) -> bool:
+        block = self.config.block
+        return block.sees_ahead and (self.spec.window > 0 or not block.near_spans)
 
     def _short_conv(self, x: str) -> str:
         size, n_taps, layer = self.config.hidden_size, self.spec.n_taps, self.kept
@@ -260,7 +266,7 @@ class _Block:
             (self._weight(name, (dim,)),) if name else (),
             n_heads=n_heads,
             head_dim=dim,
-            eps=self.config.norm_eps,
+            eps=self.config.norm_eps * self.config.head_share,
         )
 
     def _rope(self, x: str, n_heads: int, table: str) -> str:

@@ -216,6 +216,33 @@ class PixtralTowerSpec(QwenTowerSpec, frozen=True, kw_only=True):
     """Rows of queries and keys are reordered, as in GGUF files of llama."""
 
 
+class PooledTowerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What distinguishes the tower of Gemma 4 (``models.pooled_tower``): images of any shape,
+    places in a table of columns and one of lines, rows that are means of neighbours."""
+
+    encoders: tuple[str, ...]
+    """Begin names of tensors, as one file or another spells them."""
+    connectors: tuple[str, ...]
+    """The same, in the same order, of what makes its rows those of the language model."""
+    names: Mapping[str, str]
+    """Of its weights, behind that; {} is the number of a layer. To a name that ends in a point
+    nothing is added."""
+    sizes: Mapping[str, int]
+    """In a ``vision_config`` that does not say them."""
+    block: BlockSpec
+    tokens: tuple[tuple[str, int], ...]
+    """What stands for a row, before an image and behind it: what config.json calls each, and what
+    it is where it does not say it."""
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """Begin names of tensors."""
+        return self.encoders + self.connectors
+
+
+AnyTowerSpec = TowerSpec | QwenTowerSpec | PooledTowerSpec
+
+
 class Family(msgspec.Struct, frozen=True):
     """Relatives are made with ``msgspec.structs.replace``."""
 
@@ -246,7 +273,7 @@ class Family(msgspec.Struct, frozen=True):
     """There, too, may stand that the head is tied, if not beside it."""
     text_beside: bool = False
     """Files without that have them beside those of the tower."""
-    tower: TowerSpec | QwenTowerSpec | None = None
+    tower: AnyTowerSpec | None = None
     """Of a family that sees images."""
     text_alone: bool = False
     """Of such a model the language model alone runs, and its own folders have no other part."""

@@ -81,7 +81,7 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
     return ModelConfig(
         family=fields.family.name,
         kind=fields.kind,
-        block=_block(fields, tensors),
+        block=_block(fields, tensors, layers),
         vocab_size=_vocab_size(fields, tensors),
         hidden_size=hidden,
         layers=layers,
@@ -141,7 +141,7 @@ def _token_types(fields: Fields, tensors: TensorTable) -> int:
     return 0 if table is None else table.shape[0]
 
 
-def _block(fields: Fields, tensors: TensorTable) -> BlockSpec:
+def _block(fields: Fields, tensors: TensorTable, layers: tuple[LayerSpec, ...]) -> BlockSpec:
     if fields.has("both_ways") and not fields.flag("both_ways"):
         raise fields.error("both_ways", False, "true of a model that makes vectors alone")
     return replace(
@@ -153,7 +153,18 @@ def _block(fields: Fields, tensors: TensorTable) -> BlockSpec:
         mlp_bias=_bias(fields, "mlp_bias", tensors),
         qk_norm=_qk_norm(fields, tensors),
         head_bias=fields.flag("head_bias"),
+        spans=fields.family.block.spans and _has_spans(fields, layers),
     )
+
+
+def _has_spans(fields: Fields, layers: tuple[LayerSpec, ...]) -> bool:
+    """Files that may say it, do in a word; where it is of layers with a window, there have to be
+    some."""
+    key = fields.key("spans")
+    if not key or not fields.keys.has(key):
+        return not key
+    fields.keys.word(key, ("vision",))
+    return any(layer.window for layer in layers) or not fields.family.block.near_spans
 
 
 def _layers(fields: Fields, tensors: TensorTable) -> tuple[LayerSpec, ...]:

@@ -4,7 +4,7 @@ multiplies into the matrices."""
 from __future__ import annotations
 
 from kvasir.models.fields import Fields
-from kvasir.models.spec import Multipliers
+from kvasir.models.multiplier_spec import Multipliers
 
 
 def read_multipliers(fields: Fields) -> Multipliers:

@@ -9,6 +9,7 @@ import msgspec
 from kvasir.ir.ops.scan import scan_columns
 from kvasir.ir.ops.state import conv_size
 from kvasir.ir.program import STATE_ITEM_BYTES
+from kvasir.models.multiplier_spec import Multipliers
 from kvasir.models.stream_spec import StreamSpec
 
 MAX_LAYERS = MAX_HEAD_DIM = 1024
@@ -51,6 +52,8 @@ class BlockSpec(msgspec.Struct, frozen=True):
     """A token sees those that follow it, too."""
     spans: bool = False
     """Tokens of a tile see each other, in all layers."""
+    near_spans: bool = False
+    """In those with a window alone."""
     chunked: bool = False
     """Windows are of runs of so many positions, of which a token sees its own."""
     qkv_bias: bool = False
@@ -240,25 +243,6 @@ class ScanSpec(msgspec.Struct, frozen=True):
         return conv_size(self.columns, self.n_taps), self.inner * self.state_dim
 
 
-class Multipliers(msgspec.Struct, frozen=True):
-    """Factors within all layers, beside those of attention scores; 1 changes nothing."""
-
-    attention: float = 1.0
-    """Of what attention gives."""
-    scan: float = 1.0
-    """Of what a scan gives."""
-    scan_gate: float = 1.0
-    """Of the rows that its gate is made from."""
-    scan_step: float = 1.0
-    """Of its steps."""
-    scan_columns: tuple[float, ...] = (1.0, 1.0, 1.0)
-    """Of the three parts of what its convolution reads."""
-    mlp_in: float = 1.0
-    """Of the rows that an MLP reads."""
-    mlp_out: float = 1.0
-    """Of what it gives."""
-
-
 class LayerSpec(msgspec.Struct, frozen=True):
     """What one layer computes: attention, a short convolution or a scan, if it ``mixes`` tokens;
     then an MLP of ``ffn_size``, experts of it, or where that is 0 nothing. With latents there is
@@ -330,6 +314,9 @@ class ModelConfig(msgspec.Struct, frozen=True):
     embed_scale: float = 1.0
     residual_scale: float = 1.0
     """Of what attention and MLP add."""
+    head_share: float = 1.0
+    """Of a head's numbers: the others are padding, and its norms count them. So normed values are
+    too large by its root; of queries and keys ``attention_scale`` is that much smaller."""
     multipliers: Multipliers = Multipliers()
     logit_scale: float = 1.0
     """Before the soft cap."""

@@ -12,9 +12,10 @@ from kvasir.ir.program import Transform, Weight
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family, TensorNames
 from kvasir.models.label_heads import HEAD_TENSORS
+from kvasir.models.multiplier_spec import Multipliers
 from kvasir.models.qkv import with_qkv
 from kvasir.models.read_latent import HEAD_PARTS
-from kvasir.models.spec import MAX_LAYERS, LayerSpec, ModelConfig, Multipliers, ScanSpec
+from kvasir.models.spec import MAX_LAYERS, LayerSpec, ModelConfig, ScanSpec
 from kvasir.weights.transforms import (
     DELTA_ROWS,
     GROUPED_QKV,

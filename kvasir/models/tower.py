@@ -12,12 +12,20 @@ from msgspec.structs import replace
 from kvasir.core.errors import ModelError
 from kvasir.core.tiles import CHANNELS, MAX_SIDE, MAX_TILES, Preparing, Slicing, TileSpec
 from kvasir.models.families import FAMILIES
-from kvasir.models.family import Family, PixtralTowerSpec, QwenTowerSpec, TensorNames, TowerSpec
+from kvasir.models.family import (
+    Family,
+    PixtralTowerSpec,
+    PooledTowerSpec,
+    QwenTowerSpec,
+    TensorNames,
+    TowerSpec,
+)
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys
 from kvasir.models.mmproj import family_of
 from kvasir.models.paving import read_paving
 from kvasir.models.pixtral_tower import read_bounding, read_pixtral_tower
+from kvasir.models.pooled_tower import PooledTower, read_pooled_tower, read_scaling
 from kvasir.models.qwen_tower import QwenTower, channels, read_qwen_tower, read_resizing
 from kvasir.models.spec import MAX_LAYERS, NO_ROPE, BlockSpec, LayerSpec, ModelConfig
 from kvasir.weights.source import ModelSource
@@ -73,7 +81,7 @@ class TowerConfig:
         )
 
 
-AnyTower = TowerConfig | QwenTower
+AnyTower = TowerConfig | QwenTower | PooledTower
 
 
 def processor_of(source: ModelSource) -> Keys:
@@ -104,6 +112,21 @@ def tower_spec(source: ModelSource) -> TowerSpec:
     return _family(source)[1]
 
 
+def _pooled_spec(source: ModelSource) -> PooledTowerSpec | None:
+    """Of a model that sees images of any shape, in so many tokens."""
+    family = seeing_family(source)
+    spec = None if family is None else family.tower
+    return spec if isinstance(spec, PooledTowerSpec) else None
+
+
+def _pooled_bases(spec: PooledTowerSpec, source: ModelSource) -> tuple[str, str]:
+    """Before names of tensors of encoder and connector, as the file spells them."""
+    patch = f"{spec.names['patch']}.weight"
+    found = [i for i, base in enumerate(spec.encoders) if base + patch in source.tensors]
+    i = found[0] if found else 0
+    return spec.encoders[i], spec.connectors[i]
+
+
 def _qwen_spec(source: ModelSource) -> QwenTowerSpec | None:
     """Of a model that sees images of any size."""
     family = seeing_family(source)
@@ -122,7 +145,7 @@ def _qwen_bases(spec: QwenTowerSpec, source: ModelSource) -> tuple[str, str]:
 def n_tokens_of(source: ModelSource) -> int:
     """Tokens that stand for a tile, at most. Raises ModelError where two files disagree."""
     n = read_tower(source, 0).tile.n_tokens
-    if _qwen_spec(source) is not None:
+    if _qwen_spec(source) is not None or _pooled_spec(source) is not None:
         return n
     said = Keys(source.read_json(_PROCESSOR), f"{source.path}: {_PROCESSOR}")
     for name in _N_ROWS:
@@ -133,6 +156,8 @@ def n_tokens_of(source: ModelSource) -> int:
 
 def slicing_of(source: ModelSource) -> Preparing:
     """Raises ModelError on a processor that reads images in another way."""
+    if _pooled_spec(source) is not None:
+        return read_scaling(processor_of(source), read_tower(source, 0).tile)
     if (qwen := _qwen_spec(source)) is not None:
         keys = processor_of(source)
         if not isinstance(qwen, PixtralTowerSpec):
@@ -176,6 +201,9 @@ def read_tower(source: ModelSource, out_size: int) -> AnyTower:
     vision, processor = keys.table("vision_config"), processor_of(source)
     if vision is None:
         raise keys.error("vision_config", None, "the tower of images")
+    if (pooled := _pooled_spec(source)) is not None:
+        bases = _pooled_bases(pooled, source)
+        return read_pooled_tower(pooled, bases, keys, processor, out_size)
     if (qwen := _qwen_spec(source)) is not None:
         bases = _qwen_bases(qwen, source)
         if isinstance(qwen, PixtralTowerSpec):

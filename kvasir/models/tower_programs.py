@@ -13,6 +13,8 @@ from kvasir.ir.program import Program, Transform, Weight
 from kvasir.ir.tiles import plain_positions, positions
 from kvasir.models.decoder import record_blocks
 from kvasir.models.parts import record_linear, record_norm
+from kvasir.models.pooled_programs import build_pooled_tower
+from kvasir.models.pooled_tower import PooledTower
 from kvasir.models.qwen_programs import build_qwen_tower
 from kvasir.models.qwen_tower import QwenTower
 from kvasir.models.spec import NO_ROPE, BlockSpec
@@ -24,6 +26,8 @@ _ROW_EPS = 1e-5
 
 def build_tower(config: AnyTower) -> Tower:
     """The raw programs."""
+    if isinstance(config, PooledTower):
+        return build_pooled_tower(config)
     if isinstance(config, QwenTower):
         return build_qwen_tower(config)
     tile, is_grid = config.tile, config.spec.cuts == "grid"

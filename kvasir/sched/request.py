@@ -32,8 +32,6 @@ class Turn:
     """Where it stands among the users of its tenant: tokens that each was served before it."""
     advance: float = 0.0
     """Seconds that its tenant has paid for beyond them."""
-    owed: float = 0.0
-    """Seconds that its drafts took beside them, and its tenant was not charged for."""
 
     def restart(self, now: float) -> None:
         """It waits again, and will be computed again."""

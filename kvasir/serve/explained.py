@@ -37,7 +37,7 @@ MAX_KEPT = 256
 
 
 class Explanations:
-    """The last ``limit`` that were asked for. To make one of a long answer takes some 70 ms of a
+    """The last ``limit`` that were asked for. To make one of a long answer takes some 50 ms of a
     core, in slices; what is kept stays the same while steps that it is made of are forgotten."""
 
     def __init__(self, limit: int = MAX_KEPT) -> None:

@@ -276,13 +276,23 @@ class _Steps:
         if self._costs is None:
             self._expect(cause, step.at, step.seconds)
             return 0.0 if again else step.seconds
-        own = self._costs.step_seconds(_row_load(row, self._n_seen))
-        n_decodes = len(step.decodes) - (row.kind == "decode")
-        chunks, decodes = _others(step, self._story.id, self._n_seen, n_decodes)
+        own, chunks, decodes = self._shares(step, row, self._costs)
         self._expect(cause, step.at, own)
-        self._expect("others_prompts", step.at, self._costs.beyond(chunks))
-        self._expect("others_answers", step.at, self._costs.beyond(decodes))
+        self._expect("others_prompts", step.at, chunks)
+        self._expect("others_answers", step.at, decodes)
         return 0.0 if again else own
+
+    def _shares(
+        self, step: StepRecord, row: OwnRow, costs: CostModel
+    ) -> tuple[float, float, float]:
+        """Seconds that the request's own row costs alone, others' chunks, and their answers."""
+        n_decodes = len(step.decodes) - (row.kind == "decode")
+        if row.kind == "decode" and not (step.chunks or step.drafts or step.forced):
+            each = costs.chunk_seconds(1, self._n_seen)  # as most steps are
+            return costs.costs.step + each, 0.0, n_decodes * each
+        own = costs.step_seconds(_row_load(row, self._n_seen))
+        chunks, decodes = _others(step, self._story.id, self._n_seen, n_decodes)
+        return own, costs.beyond(chunks), costs.beyond(decodes)
 
     def _own(self, row: OwnRow, at: float) -> tuple[str, bool]:
         """Whose fault the request's own row is, and whether it was computed before."""

@@ -29,6 +29,10 @@ class Placeholders:
     """Tokens behind each line of an image that is not cut."""
     image_end: Ids = ()
     """As many in their place behind the last one."""
+    begin: Ids = ()
+    """Tokens before an image that is not cut."""
+    end: Ids = ()
+    """The same behind it."""
 
     def expand(self, ids: Sequence[int], images: Sequence[Read], first: int = 0) -> Expanded:
         """``ids`` of a template with the tokens of ``images`` in the place of each placeholder;
@@ -53,9 +57,10 @@ class Placeholders:
 
     def _add(self, read: Read, found: list[int], media: list[Media], first: int) -> None:
         if isinstance(read, Uncut):
+            found.extend(self.begin)
             ids, at, breaks = self._whole(read), first + len(found), len(self.line_end)
             media.append(media_at(at, len(ids), read.pixels, read.columns, breaks))
-            found.extend(ids)
+            found.extend((*ids, *self.end))
             return
         if isinstance(read, Paved):
             self._pave(read, found, media, first)

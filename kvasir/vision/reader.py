@@ -18,7 +18,15 @@ from collections.abc import Iterator
 import msgspec
 from PIL import Image, ImageOps
 
-from kvasir.core.tiles import MAX_TOKENS, Bounding, Paving, Preparing, Resizing, Slicing
+from kvasir.core.tiles import (
+    MAX_TOKENS,
+    Bounding,
+    Paving,
+    Preparing,
+    Resizing,
+    Scaling,
+    Slicing,
+)
 from kvasir.vision.messages import (
     Answer,
     Paved,
@@ -37,6 +45,7 @@ from kvasir.vision.slicing import (
     grid_size,
     paved_rows,
     paved_size,
+    scaled_size,
     shape_grid,
 )
 
@@ -148,9 +157,9 @@ def pave(image: Image.Image, how: Paving) -> Paved:
     return Paved(lines, columns, canvas, whole.tobytes(), pixels)
 
 
-def fitted(image: Image.Image, how: Resizing | Bounding) -> Uncut:
+def fitted(image: Image.Image, how: Resizing | Bounding | Scaling) -> Uncut:
     """Of an RGB image."""
-    width, height = _bounded(image, how) if isinstance(how, Bounding) else _resized(image, how)
+    width, height = _sizes(image, how)
     lines, columns = height // how.unit, width // how.unit
     if lines * columns > MAX_TOKENS:
         raise UnfitImage(
@@ -161,7 +170,13 @@ def fitted(image: Image.Image, how: Resizing | Bounding) -> Uncut:
     return Uncut(lines, columns, image.tobytes())
 
 
-def _remedy(how: Resizing | Bounding) -> str:
+def _sizes(image: Image.Image, how: Resizing | Bounding | Scaling) -> tuple[int, int]:
+    if isinstance(how, Scaling):
+        return _scaled(image, how)
+    return _bounded(image, how) if isinstance(how, Bounding) else _resized(image, how)
+
+
+def _remedy(how: Resizing | Bounding | Scaling) -> str:
     return f"""--mm-processor-kwargs '{{"max_pixels": {MAX_TOKENS * how.unit**2}}}'"""
 
 
@@ -181,6 +196,16 @@ def _bounded(image: Image.Image, how: Bounding) -> tuple[int, int]:
         raise UnfitImage(
             f"has {width} x {height} pixels, of which nothing is left with {how.longest} at most "
             "on its longer side: cut it"
+        )
+    return found
+
+
+def _scaled(image: Image.Image, how: Scaling) -> tuple[int, int]:
+    found = scaled_size(image.size, how)
+    if not min(found):
+        width, height = image.size
+        raise UnfitImage(
+            f"has {width} x {height} pixels, of which nothing is left in {how.most} tokens: cut it"
         )
     return found
 

@@ -31,7 +31,8 @@ def sight_of(
 ) -> Sight | None:
     """None for a model that sees nothing. Raises ModelError where its files do not fit, and
     ConfigError where it cannot keep to ``bounds``."""
-    found = _sight_of(source, tokenizer)
+    is_blind = source.sight is None and "vision_config" not in source.config
+    found = None if is_blind else _sight_of(source, tokenizer)
     if bounds is None:
         return found
     if found is None:
@@ -40,10 +41,8 @@ def sight_of(
 
 
 def _sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
-    if source.sight is None and "vision_config" not in source.config:
-        return None
     # NumPy and all families, 0.2 s and 25 MB, which only a model that sees has to bring.
-    from kvasir.models.family import PixtralTowerSpec, QwenTowerSpec
+    from kvasir.models.family import PixtralTowerSpec, PooledTowerSpec, QwenTowerSpec
     from kvasir.models.keys import Keys
     from kvasir.models.mmproj import eyes_of
     from kvasir.models.tower import n_tokens_of, seeing_family, slicing_of, tower_spec
@@ -57,6 +56,9 @@ def _sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
     if isinstance(family.tower, PixtralTowerSpec):
         name = next((x for x in family.tower.image if keys.has(x)), family.tower.image[0])
         return _in_lines(source, tokenizer, keys.integer(name, least=0))
+    if isinstance(family.tower, PooledTowerSpec):
+        tokens = (keys.integer(name, n, least=0) for name, n in family.tower.tokens)
+        return _between(source, tokenizer, *tokens)
     if isinstance(family.tower, QwenTowerSpec):
         token = keys.integer("image_token_id", least=0)
         image = _Image(source, tokenizer, token, n_tokens_of(source))
@@ -85,6 +87,18 @@ def _sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
         Placeholders(token, n_rows, partial(image.of_all, (), ())),
         ImageText(begin, spelled),
     )
+
+
+def _between(source: ModelSource, tokenizer: Tokenizer, token: int, begin: int, end: int) -> Sight:
+    """Of a model that has a token before an image of any shape, and one behind it."""
+    from kvasir.models.tower import n_tokens_of, slicing_of
+
+    image = _Image(source, tokenizer, token, n_tokens_of(source))
+    for each in (token, begin, end):
+        image.piece(each)
+    alone = partial(image.of_all, (), ())
+    places = Placeholders(token, image.n_rows, alone, begin=(begin,), end=(end,))
+    return Sight(slicing_of(source), places)
 
 
 def _in_lines(source: ModelSource, tokenizer: Tokenizer, token: int) -> Sight:

@@ -17,6 +17,7 @@ from kvasir.core.tiles import (
     Paving,
     Preparing,
     Resizing,
+    Scaling,
 )
 
 Size = tuple[int, int]
@@ -112,6 +113,22 @@ def bounded_size(size: Size, how: Bounding) -> Size:
     if share > 1:
         width, height = floor(width / share), floor(height / share)
     return ceil(width / unit) * unit, ceil(height / unit) * unit
+
+
+def scaled_size(size: Size, how: Scaling) -> Size:
+    """Multiples of its unit, of the shape of ``size`` rounded down; a side of which nothing would
+    be left is one unit, and the other then what it is times as long; 0 where both would be nothing.
+    In floats, as the models' processor counts."""
+    width, height, unit = *size, how.unit
+    by = sqrt(how.most * unit**2 / (height * width))
+    columns, lines = floor(width * by / unit), floor(height * by / unit)
+    if not columns and not lines:
+        return 0, 0
+    if not lines:
+        return min(floor(width / height), how.most) * unit, unit
+    if not columns:
+        return unit, min(floor(height / width), how.most) * unit
+    return columns * unit, lines * unit
 
 
 def paved_size(size: Size, sizes: Sequence[tuple[int, int]]) -> tuple[Size, Size]:

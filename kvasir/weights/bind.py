@@ -13,8 +13,9 @@ from kvasir.core.errors import ModelError
 from kvasir.formats.decode import Floats, bytes_of
 from kvasir.formats.types import FORMATS, TensorInfo
 from kvasir.ir.program import Weight
+from kvasir.weights.shapes import shape_before
 from kvasir.weights.source import ModelSource
-from kvasir.weights.transforms import MOVES_COLUMNS, RawTensor, apply, shape_before
+from kvasir.weights.transforms import MOVES_COLUMNS, RawTensor, apply
 
 _SHOWN = 12
 """Names of a kind that an error lists."""

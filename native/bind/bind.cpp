@@ -9,6 +9,7 @@ NB_MODULE(_native, m) {
   kvasir::bind_tables(m);
   kvasir::bind_sampler(m);
   kvasir::bind_fills(m);
+  kvasir::bind_experts(m);
   kvasir::bind_kernels(m);
   kvasir::bind_measure(m);
   kvasir::bind_program(m);

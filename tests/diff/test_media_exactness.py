@@ -23,6 +23,7 @@ from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.exec.media import MediaSlots
 from kvasir.sched.scheduler import Scheduler
 from tests import (
+    tiny_gemma4_vision,
     tiny_gemma_vision,
     tiny_internvl,
     tiny_llava,
@@ -61,6 +62,13 @@ MODELS: Mapping[str, Model] = {
         tiny_gemma_vision.write,
         tiny_gemma_vision.VOCAB,
         tiny_gemma_vision.IMAGE,
+        (8,),
+    ),
+    "gemma4": Model(
+        tiny_gemma4_vision.gemma4_vision,
+        tiny_gemma4_vision.write,
+        tiny_gemma4_vision.VOCAB,
+        tiny_gemma4_vision.IMAGE,
         (8,),
     ),
     "internvl": Model(
@@ -146,6 +154,7 @@ TOGETHER = (
     [
         *((name, x) for name in ("smolvlm", "qwen3_vl") for x in CHOSEN),
         *(("gemma3", x) for x in TOGETHER),
+        *(("gemma4", x) for x in (TOGETHER[0], *TOGETHER[3:6], TOGETHER[9])),
         *(("qwen3_5_vl", x) for x in (VARIANTS[6], *CHOSEN[9:12], *CHOSEN[16:])),
         *((name, x) for name in ("internvl", "llava", "qwen2_5_vl") for x in FEW),
         *(("mistral3", x) for x in (VARIANTS[6], *FEW, DISK_VARIANTS[1])),

@@ -12,6 +12,7 @@ from kvasir.models.loaded import load_model
 from kvasir.models.tower_programs import build_tower
 from tests import (
     tiny,
+    tiny_gemma4_vision,
     tiny_gemma_vision,
     tiny_internvl,
     tiny_llava,
@@ -80,6 +81,11 @@ def gemma3_vision_raw(folder: Path) -> str:
     return _seeing_raw(tiny_gemma_vision.write(tiny_gemma_vision.gemma3_vision(), folder))
 
 
+def gemma4_vision_raw(folder: Path) -> str:
+    """Tokens that see each other in layers with a window; places of columns and of lines."""
+    return _seeing_raw(tiny_gemma4_vision.write(tiny_gemma4_vision.gemma4_vision(), folder))
+
+
 def internvl_raw(folder: Path) -> str:
     """Factors of parts, a row of no patch, patches side by side."""
     return _seeing_raw(tiny_internvl.write(tiny_internvl.internvl(), folder))
@@ -128,7 +134,7 @@ TEXTS: Mapping[str, Callable[[Path], str]] = {
         *(llama_raw, llama_cpu, mixtral_raw, mixtral_cpu),
         *(qwen2_raw, qwen2_cpu, qwen3_raw, gemma3_raw, gemma3_cpu, smolvlm_raw),
         *(gemma3_vision_raw, internvl_raw, qwen2_vl_raw, qwen2_5_vl_raw, qwen3_vl_raw),
-        *(qwen3_vl_moe_raw, mistral3_raw, llava_onevision_raw),
+        *(qwen3_vl_moe_raw, mistral3_raw, llava_onevision_raw, gemma4_vision_raw),
     )
 } | {f"{make.__name__}_raw.txt": partial(_kin_raw, make) for make in (*KIN, *ENCODERS.values())}
 

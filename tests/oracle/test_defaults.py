@@ -34,6 +34,7 @@ TEXTS = {
     "llama4": "llama4_text",
     "gemma3n": "gemma3n_text",
     "gemma3_vision": "gemma3_text",
+    "gemma4_vision": "gemma4_text",
     "internvl_qwen2": "qwen2",
     "internvl_qwen3": "qwen3",
     "llava_onevision": "qwen2",

@@ -201,7 +201,7 @@ def logits_of(seeing: Seeing, executor: str, ids: Sequence[int], media: Any) -> 
     row = placed(0, 0, tuple(ids), (blocks,) * len(sizes.groups), n_logits=n)
     plan = step_plan(0, [row], (SlotOpen(0, GREEDY, tuple(ids), media=tuple(media)),))
     if executor == "reference":
-        return seeing.reference(sizes).trace(plan)["logits"]
+        return seeing.reference(sizes).trace(plan)[seeing.bundle.target.outputs[0]]
     logits = np.zeros((n, sizes.vocab_size), np.float32)
     made = seeing.cpu(sizes, threads=2)
     made.run(plan, logits=logits)

@@ -66,6 +66,7 @@ SEEING = {"tiny_smolvlm", "tiny_gemma3_vision", "tiny_internvl", "tiny_internvl_
 SEEING |= {"tiny_qwen2_5_vl", "tiny_qwen3_vl", "tiny_qwen3_5_vl", "tiny_qwen3_5_moe_vl"}
 SEEING |= {"tiny_qwen2_vl", "tiny_qwen3_vl_moe", "tiny_pixtral", "tiny_mistral3"}
 SEEING |= {"tiny_mistral3_ministral3", "tiny_qwen3_vl_moe_saved", "tiny_llava_onevision"}
+SEEING |= {"tiny_gemma4_vision"}
 """Their folders need files of images, too: ``test_images`` has them."""
 
 

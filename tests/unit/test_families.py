@@ -99,7 +99,7 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
     flags += ["shared_gate"] * ("shared_gate" in family.tensors)
     flags += [x for x in ("chunked", "weighs_input") if getattr(family.block, x)]
     flags += ["sinks"] * has_keys
-    flags += ["spans"] * (family.tower is not None)
+    flags += ["spans"] * (family.tower is not None) + ["near_spans"] * family.block.near_spans
     flags += ["interleaved_rope"] * attends
     for flag in (*flags, *({"gated"} - unused)):
         change: dict[str, Any] = {flag: not getattr(family.block, flag)}

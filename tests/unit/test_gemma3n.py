@@ -19,8 +19,9 @@ from kvasir.models import ModelConfig, build_program, config_from
 from kvasir.models.export import Export
 from kvasir.models.loaded import load_model
 from kvasir.models.stream_spec import StreamSpec
+from kvasir.weights.shapes import shape_before
 from kvasir.weights.source import open_model
-from kvasir.weights.transforms import MATRICES, apply, from_floats, shape_before
+from kvasir.weights.transforms import MATRICES, apply, from_floats
 from tests import tiny
 from tests.loading import load
 from tests.tiny import TinyModel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -162,6 +163,28 @@ def test_prompts_of_others_in_its_steps() -> None:
     assert seconds(why, "others_prompts") == pytest.approx(extra * N_OUTPUT / 2, rel=0.15)
 
 
+def test_steps_that_only_decode_are_told_as_any_other() -> None:
+    """A forced row of one token costs what a decode costs."""
+    plain, mixed = Machine(), Machine()
+    run(plain, lambda: plain.answer(beside=(10, 11, 12)))
+
+    def answer() -> None:
+        for _ in range(N_OUTPUT):
+            load = Load(*(4 * x for x in chunk_load(1, N_PROMPT)))
+            seconds = TRUE.step_seconds(load)
+            forced = ((12, 1),)
+            record = StepRecord(mixed.n, mixed.now, seconds, (1, 10, 11), (), (), forced, 0, 100)
+            mixed.timeline.add(record)
+            mixed.n += 1
+            mixed.now += seconds
+
+    told, same = run(mixed, answer), plain.why()
+    assert [part.cause for part in told.parts] == [part.cause for part in same.parts]
+    for one, other in zip(told.parts, same.parts, strict=True):
+        assert one.seconds == pytest.approx(other.seconds, rel=1e-6)
+    assert told.alone == pytest.approx(same.alone, rel=1e-6)
+
+
 def test_answers_of_others_in_its_steps() -> None:
     machine = Machine()
     why = run(machine, lambda: machine.answer(beside=(10, 11, 12)))
@@ -270,6 +293,14 @@ def test_all_seconds_are_somebodys() -> None:
     why = run(machine, lambda: machine.answer(beside=(10,), slower=1.3))
     assert sum(part.seconds for part in why.parts) == pytest.approx(why.seconds, rel=0.02)
     assert [part.at for part in why.parts] == sorted(part.at for part in why.parts)
+
+
+def test_the_page_names_every_cause() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "kvasir/web/page/why.js").read_text(encoding="utf-8")
+    text = (root / "docs/web.md").read_text(encoding="utf-8")
+    for cause in (*SENTENCES, "prompt", "answer"):
+        assert f"\n  {cause}: '" in page and f"`{cause}`" in text
 
 
 def test_every_cause_has_a_sentence_and_a_remedy() -> None:

@@ -1,0 +1,107 @@
+"""The programs of the tower of Gemma 4: places in tables of columns and of lines, rope over both,
+and rows of patches whose means a matrix brings to the size of embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kvasir.core.tiles import CHANNELS
+from kvasir.ir.builder import Builder
+from kvasir.ir.bundle import CORNERS, PATCHES, SHARES, Tower
+from kvasir.ir.ops.places import CORNERS as N_CORNERS
+from kvasir.ir.program import FloatArray, Program, Transform, Weight
+from kvasir.models.decoder import record_blocks
+from kvasir.models.parts import record_linear, record_scale
+from kvasir.models.pooled_tower import PooledTower
+from kvasir.models.record_rope import record_angles
+from kvasir.models.rope import rope_table
+from kvasir.models.spec import ROPE, RopeConfig
+
+
+def build_pooled_tower(config: PooledTower) -> Tower:
+    """The raw programs."""
+    at = np.zeros(0, np.int32)
+    return Tower(_encoder(config), _connector(config), config.tile, at, axis=config.axis)
+
+
+def plane_table(theta: float, head_dim: int, rows: int) -> FloatArray:
+    """Of rope whose first pairs turn by lines and whose others by columns, with equal frequencies:
+    cos | sin, f32 [rows, head_dim]."""
+    cos, sin = np.split(rope_table(RopeConfig(theta), head_dim // 2, rows), 2, axis=1)
+    return np.concatenate([cos, cos, sin, sin], axis=1)
+
+
+def _encoder(config: PooledTower) -> Program:
+    encoder, tile, hidden = config.encoder, config.tile, config.encoder.hidden_size
+    builder = Builder("tower", _weight_of(config))
+    x = builder.input(PATCHES, ("T", tile.n_columns), "f32")
+    builder.input("ends", ("T",), "i32")
+    theta, rows = encoder.ropes[ROPE].theta, tile.most * tile.fold
+    builder.constant(ROPE, plane_table(theta, config.head_dim, rows))
+    record_angles(builder, encoder.ropes, {ROPE: config.head_dim})
+    x = record_linear(builder, x, "tower.patch", "tower.x.patch", hidden)
+    corners = builder.input(CORNERS, ("T", N_CORNERS), "i32")
+    shares = builder.input(SHARES, ("T", N_CORNERS), "f32")
+    table = builder.weight("tower.positions", (2 * config.axis, hidden))
+    position = builder.op("between", (corners, shares), "tower.x.positions", (table,))
+    x = builder.op("add", (x, position), "tower.x")
+    x = record_blocks(builder, encoder, x, prefix="tower.")
+    x = record_scale(builder, x, hidden**0.5, "tower.rows")
+    return builder.build((_standardized(builder, config, x),))
+
+
+def _standardized(builder: Builder, config: PooledTower, x: str) -> str:
+    """Of every patch, as well as of the mean of several."""
+    if not config.standardizes:
+        return x
+    hidden = config.encoder.hidden_size
+    types = builder.input("types", ("T",), "i32")
+    table = builder.weight("tower.minus_bias", (1, hidden))
+    bias = builder.op("embed", (types,), "tower.rows.bias", (table,), scale=1.0)
+    x = builder.op("add", (x, bias), "tower.rows.centred")
+    return builder.op("weigh", (x,), "tower.rows.out", (builder.weight("tower.scale", (hidden,)),))
+
+
+def _connector(config: PooledTower) -> Program:
+    builder, hidden = Builder("connector", _weight_of(config)), config.encoder.hidden_size
+    x = builder.input(PATCHES, ("T", hidden), "f32")
+    eps = config.encoder.norm_eps
+    x = builder.op("head_norm", (x,), "tower.normed", n_heads=1, head_dim=hidden, eps=eps)
+    return builder.build((record_linear(builder, x, "tower.proj", "tower.media", config.out_size),))
+
+
+def _weight_of(config: PooledTower) -> Callable[[str, tuple[int, ...]], Weight]:
+    def weight(name: str, shape: tuple[int, ...]) -> Weight:
+        _, *layer, part = name.split(".")
+        tensor = config.spec.names[part].format(*layer[1:])
+        tensor = tensor.removesuffix(".") if tensor.endswith(".") else f"{tensor}.weight"
+        base = config.bases[part == "proj"]
+        return Weight(name, shape, (base + tensor,), _steps(config, part))
+
+    return weight
+
+
+def _steps(config: PooledTower, part: str) -> tuple[Transform, ...]:
+    """From a tensor to the weight."""
+    if part in _PLAIN:
+        return _PLAIN[part]
+    n_heads, dim = config.encoder.layers[0].n_heads, config.head_dim
+    padded = config.encoder.layers[0].head_dim
+    n = 1 if part.endswith("_norm") else n_heads
+    steps: list[Transform] = []
+    if part in ("q", "k", "q_norm", "k_norm"):
+        steps.append(Transform("lines_first", (n,)))
+    if dim != padded and part in ("q", "k", "v", "q_norm", "k_norm"):
+        steps.append(Transform("padded_heads", (n, dim, padded)))
+    if dim != padded and part == "o":
+        steps.append(Transform("padded_columns", (n, dim, padded)))
+    return tuple(steps)
+
+
+_PLAIN = {
+    "patch": (Transform("places_first", (CHANNELS,)),),
+    "positions": (Transform("joined", (2,)),),
+    "minus_bias": (Transform("times", (-1.0,)),),
+}
