@@ -75,7 +75,7 @@ class Loop:
         plan = self._scheduler.plan()
         if plan is None:
             return None
-        owners, seconds, towers = self._scheduler.newest
+        owners, seconds, _, towers = self._scheduler.newest
         if self.watch is not None:
             self.watch.launched(owners, seconds, towers)
         with _faults_of(plan):
@@ -130,8 +130,8 @@ class OverlappedLoop(Loop):
             events += self._scheduler.take_events()
         self._fill(self._flight)
         if self._flight is not None:  # by what the step before it has taught
-            seconds = self._scheduler.least_seconds
-            self._late = self._landed + LATE_SHARE * seconds - LATE_SECONDS
+            _, _, least, _ = self._scheduler.newest
+            self._late = self._landed + LATE_SHARE * least - LATE_SECONDS
         return events
 
 
