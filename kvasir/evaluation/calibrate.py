@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from kvasir.config.cpu import PACKED_CACHE_OFF
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
 from kvasir.engine.build import resolve_options
@@ -168,6 +169,8 @@ def _executor(model: LoadedModel, options: EngineOptions) -> tuple[Program, CpuE
         max_num_batched_tokens=STEP,
         async_scheduling=False,
         enable_prefix_caching=False,
+        packed_cache=PACKED_CACHE_OFF,  # read once: what is served from there keeps its room
+        tuning="off",
     )
     config = resolve_options(asked, CPU.facts(model))
     program, binding = CPU.program(model, config)
