@@ -18,7 +18,8 @@ NEEDS = {
 }
 """Flags of /proc/cpuinfo."""
 WHOLE = ("scalar", "avx2", "avx512")
-"""Levels with every kernel (``native/generic/fill.inl``): nothing below one is ever called."""
+"""Levels with every kernel (``native/generic/fill.inl``): what is below one is called in variants
+of 256 bits alone (``native/cpu/variants.cpp``), which such a build does not have."""
 
 
 def levels(cpuinfo: str) -> list[str]:

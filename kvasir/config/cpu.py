@@ -69,6 +69,11 @@ class CpuPlanner(msgspec.Struct, frozen=True):
 
     def isa(self, env_isa: str | None) -> str:
         levels = self.hardware.isa_levels
+        if not levels:
+            raise ConfigError(
+                "this core has no kernels that this CPU can run: make serve built it for another "
+                "CPU alone; build all with make env"
+            )
         level = self.options.isa or env_isa or levels[-1]
         if level not in levels:
             has = ", ".join(levels)

@@ -31,6 +31,15 @@ def core(scene: Scene) -> Iterator[Finding]:
             "pip install --force-reinstall --no-deps kvasir-llm; of a clone, make env",
         )
         return
+    if not built:
+        yield Finding(
+            "blocks",
+            "the native core has no kernels that this CPU can run",
+            "it was built for another CPU alone",
+            "nothing computes",
+            "make env in the clone builds all levels",
+        )
+        return
     flags = cpu_flags(scene)
     able = [level for level, needs in NEEDS.items() if needs <= flags]
     if able and able[-1] not in built:

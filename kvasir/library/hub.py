@@ -121,20 +121,26 @@ def open_hub(variables: Mapping[str, str] | None = None) -> Hub:
             "(kvasir list)",
             code="hub_offline",
         )
-    endpoint = (source.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
+    endpoint = (source.get("HF_ENDPOINT") or ENDPOINT).strip().rstrip("/")
     if not _is_address(endpoint):
         raise ModelError(
-            f"HF_ENDPOINT is {endpoint[:200]!r}, which is no address of a hub: set it to one "
+            f"HF_ENDPOINT is {_shown(endpoint)!r}, which is no address of a hub: set it to one "
             f"that begins with https:// and has a host, as {ENDPOINT}, or unset it; models that "
             "are here already need none: kvasir list"
         )
     return Hub(endpoint, _token(source))
 
 
+def _shown(endpoint: str) -> str:
+    """Without a password."""
+    return endpoint.rpartition("@")[2][:200]
+
+
 def _is_address(endpoint: str) -> bool:
     try:
         parts = urlsplit(endpoint)
-        return parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+        is_hub = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+        return is_hub and not (parts.query or parts.fragment or re.search(r"\s", endpoint))
     except ValueError:  # a port or a bracket that is none
         return False
 

@@ -25,7 +25,7 @@ _ROW_STEPS = (
     *(*SCAN_ROWS, *DELTA_ROWS, *HALVES_OF_HEADS, *GROUPED_QKV),
 )
 """Steps that move whole rows, which rows of codes can, too."""
-_KEPT = ("router", "shared_gate", "scan_step", "scan_share")
+_KEPT = ("router", "shared_gate", "scan_step", "scan_share", "stream_router")
 """Weights that are a thousandth of a layer's, and decide where the others' rows go."""
 _HEAD = "lm_head"
 

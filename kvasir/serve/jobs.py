@@ -222,8 +222,10 @@ def _check_writes(asked: Asked, info: Ready) -> None:
 
 
 def fingerprint(info: Ready) -> str:
-    """Equal fingerprints, seeds and requests give equal answers."""
-    return f"kvasir-{__version__}-{info.numerics_id}:draws-{DRAWS}"
+    """Equal fingerprints, seeds and requests give equal answers, unless it says that sampled ones
+    follow drafts."""
+    rule = ":by-drafts" if info.follows_drafts else ""
+    return f"kvasir-{__version__}-{info.numerics_id}:draws-{DRAWS}{rule}"
 
 
 def _check_before_tokenizing(params: SamplingParams, info: Ready, room: int, names: Names) -> None:

@@ -16,6 +16,12 @@ def check_successor(old: Ready, new: Ready) -> None:
                 "would change, so keep model, dtypes and block size",
                 status=409,
             )
+    if new.follows_drafts and not old.follows_drafts:
+        raise RequestError(
+            "the new engine keeps drafts by the classical rule: sampled answers would change, so "
+            "leave rejection_sample_method out",
+            status=409,
+        )
     if new.max_model_len < old.max_model_len:
         raise RequestError(
             f"the new engine takes {new.max_model_len} tokens a request, the running one "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
 from typing import Any
 
 from kvasir.tokenizer.tokenizer import Tokenizer
@@ -31,7 +32,8 @@ class Guard:
         self._marks = re.compile(f"{_MARK}({'|'.join(str(ord(char)) for char in hidden)})?;")
 
     def finds(self, value: Any) -> bool:
-        """Whether any string in ``value`` (JSON-like) holds a special token's name or a mark."""
+        """Whether any string in ``value`` (JSON-like), or texts of parts that follow one another,
+        hold a special token's name or a mark."""
         return any(self._holds(text) for text in _strings(value))
 
     def mark(self, value: Any) -> Any:
@@ -41,7 +43,7 @@ class Guard:
         if isinstance(value, dict):
             return {self.mark(key): self.mark(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.mark(item) for item in value]
+            return _cut_apart([self.mark(item) for item in value])
         return value
 
     def encode(self, text: str) -> list[int]:
@@ -97,5 +99,24 @@ def _strings(value: Any) -> list[str]:
         elif isinstance(item, dict):
             stack += [*item.keys(), *item.values()]
         elif isinstance(item, list | tuple):
-            stack += item
+            stack += (*item, *_runs(item))
     return found
+
+
+def _runs(items: Sequence[Any]) -> list[str]:
+    """Texts that a template may write one behind the other."""
+    texts = groupby(map(_text_of, items), lambda text: text is not None)
+    return ["".join(text or "" for text in run) for is_text, run in texts if is_text]
+
+
+def _cut_apart(items: list[Any]) -> list[Any]:
+    """Such texts, which make no name together."""
+    for item, following in pairwise(items):
+        if _text_of(item) is not None and _text_of(following) is not None:
+            item["text"] += _CUT
+    return items
+
+
+def _text_of(part: Any) -> str | None:
+    text = part.get("text") if isinstance(part, dict) else None
+    return text if isinstance(text, str) else None

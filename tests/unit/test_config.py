@@ -121,6 +121,9 @@ def test_a_core_of_one_cpu_says_how_all_levels_are_built() -> None:
     with pytest.raises(ConfigError) as caught:
         resolved(machine, isa="scalar")
     assert "use one of avx512, avx512_vnni, or build all with make env" in caught.value.message
+    for asked in ({}, {"isa": "avx2"}):
+        with pytest.raises(ConfigError, match="for another CPU alone; build all with make env"):
+            resolved(replace(MACHINE, isa_levels=()), **asked)
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,7 @@ PROBLEMS: dict[str, tuple[str, str, Callable[[Scene, Path], Scene]]] = {
     "files": ("files", "ulimit", changed(n_files=lambda: 256)),
     "clock": ("clock", "set-ntp", changed(now=lambda: 1e9)),
     "no core": ("core", "undefined symbol", changed(levels=no_core)),
+    "core of a better CPU": ("core", "can run", changed(levels=lambda: ())),
     "core of another CPU": ("core", "make env", changed(levels=lambda: ("scalar", "avx2"))),
     "bytecode": ("bytecode", "unset", variable(PYTHONDONTWRITEBYTECODE="1")),
     "owner": ("cache-owner", "chown", changed(may_write=lambda folder: False)),

@@ -19,6 +19,7 @@ from kvasir.models import ModelConfig, build_program, config_from
 from kvasir.models.export import Export
 from kvasir.models.loaded import load_model
 from kvasir.models.stream_spec import StreamSpec
+from kvasir.quantize.choose import choose
 from kvasir.weights.shapes import shape_before
 from kvasir.weights.source import open_model
 from kvasir.weights.transforms import MATRICES, apply, from_floats
@@ -120,3 +121,11 @@ def test_one_of_several_matrices() -> None:
         step = (Transform(name, (i, 3)),)
         assert shape_before((2, 4), step) == (3, 2, 4)
         assert_array_equal(apply(from_floats(values), step).decode(), values[i])
+
+
+def test_routers_of_streams_are_not_quantized(tmp_path: Path) -> None:
+    model = load_model(str(tiny.write_hf(gemma3n(), tmp_path)))
+    selection = choose(model, with_head=False)
+    routers = [name for name in selection.kept if "modality_router" in name]
+    assert len(routers) == 6 and len(selection.quantized) > 50
+    assert not any("router" in name for name in selection.quantized)

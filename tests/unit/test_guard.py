@@ -21,6 +21,7 @@ from tests.tokenizer_kinds import (
     PAD,
     START,
     STRIPS,
+    TEMPLATE,
     TOOL,
     nameless,
     rendered,
@@ -119,3 +120,16 @@ def test_half_of_a_pair_is_refused(tmp_path: Path, kind: str, content: str) -> N
 def chat_specials(chat: ChatTemplate, content: str) -> list[str | None]:
     ids = chat.encode(said(content), False)
     return [chat._tokenizer.piece(i) for i in ids if i in chat._tokenizer.special_ids]
+
+
+def test_parts_of_a_message_make_no_name_together(tmp_path: Path) -> None:
+    """A template writes them one behind the other."""
+    made = tokenizer("byte_level")
+    written = TEMPLATE.replace("m.content", "m.content | map(attribute='text') | join")
+    chat = write(made, tmp_path, written)
+    oracle, new = nameless(made)
+    for texts in ((END[:3], END[3:]), (*END, "x"), ("the", START[:1], "", START[1:]), (END, "x")):
+        parts = [{"type": "text", "text": text} for text in ("a fox", *texts)]
+        text = rendered(["a fox" + "".join(texts)], new(START), new(END))
+        expected = oracle.encode(text, add_special_tokens=False).ids
+        assert chat.encode([{"role": "user", "content": parts}], False) == expected, texts

@@ -145,7 +145,7 @@ def test_consent_and_tokens(hub: StandIn) -> None:
 
 
 def test_the_environment_of_a_hub() -> None:
-    assert open_hub({"HF_ENDPOINT": "http://mirror/", "HF_TOKEN": " t "}) == Hub(
+    assert open_hub({"HF_ENDPOINT": " http://mirror/\n", "HF_TOKEN": " t "}) == Hub(
         "http://mirror", "t"
     )
     assert open_hub({}) == Hub("https://huggingface.co")
@@ -154,6 +154,10 @@ def test_the_environment_of_a_hub() -> None:
     for wrong in ("mirror", "https://", "ftp://mirror", "https://mirror:99999", "https://[mirror"):
         with pytest.raises(ModelError, match=r"no address of a hub: set it to one .* or unset it"):
             open_hub({"HF_ENDPOINT": wrong})
+    for wrong in ("https://a mirror", "https://mirror?a=b", "https://me:p@ss@mirror:99999"):
+        with pytest.raises(ModelError, match="no address of a hub") as caught:
+            open_hub({"HF_ENDPOINT": wrong})
+        assert "p@ss" not in caught.value.message
 
 
 @pytest.mark.parametrize("first", [64, 4096, 1 << 20])

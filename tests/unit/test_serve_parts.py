@@ -10,6 +10,7 @@ import socket
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import EngineStats, Ready, StepEvents, TokenEvent
@@ -24,6 +25,7 @@ from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.settle import MAX_UNTIDY, YOUNG, hurry, rarely, settle, tidy
 from kvasir.serve.streams import SLOW_SECONDS, EventStream
+from kvasir.serve.successor import check_successor
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 JSON = st.recursive(
@@ -140,6 +142,11 @@ def test_plain_hosts_pass(host: bytes) -> None:
 def test_a_fingerprint_names_arithmetic_and_sampler() -> None:
     ready = Ready("m", 320, 128, 8, 16, "cpu-0:int8/64:bfloat16", "root", 4)
     assert fingerprint(ready).endswith(f"-cpu-0:int8/64:bfloat16:draws-{DRAWS}")
+    classical = structs.replace(ready, follows_drafts=True)
+    assert fingerprint(classical) == f"{fingerprint(ready)}:by-drafts"
+    check_successor(classical, ready)
+    with pytest.raises(RequestError, match="sampled answers would change"):
+        check_successor(ready, classical)
 
 
 def test_garbage_is_collected_again_once_all_is_loaded() -> None:

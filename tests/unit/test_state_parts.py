@@ -179,6 +179,31 @@ def test_what_is_not_written_to_its_end_is_nothing(store: Store, written: list[i
     asyncio.run(look())
 
 
+def test_what_is_published_stays_with_what_its_conversation_was_told(store: Store) -> None:
+    """Its client leaves at that moment."""
+    conversations, run = Conversations(store, 1), store.run
+    responses = Responses(store, conversations, 1)
+    answer = msgspec.Raw(b'{"id":"response","status":"completed","output":[]}')
+
+    async def left(work: Callable[[sqlite3.Connection], Any]) -> Any:
+        value = await run(work)
+        if await run(partial(entries.ids, kind="response")):
+            raise asyncio.CancelledError
+        return value
+
+    async def ask() -> None:
+        talk = (await conversations.create(OWNER, [], {})).id
+        record = ResponseRecord(response=answer, messages=(LARGE,), conversation=talk)
+        store.run = left  # type: ignore[method-assign]
+        with pytest.raises(asyncio.CancelledError):
+            await responses.add("response", OWNER, "m", record)
+        store.run = run  # type: ignore[method-assign]
+        assert len(await conversations.items(talk, OWNER, "conversation")) == 1
+        assert (await responses.get("response", OWNER)).messages == (LARGE,)
+
+    asyncio.run(ask())
+
+
 def test_others_are_asked_between_two_pieces(store: Store) -> None:
     chats = Chats(store, 1)
     order: list[str] = []

@@ -279,6 +279,14 @@ def remove(db: sqlite3.Connection, kind: Kind, entry_id: str, owner: bytes, now:
     )
 
 
+def give_up(db: sqlite3.Connection, entry_id: str) -> None:
+    """A draft, or what was to be computed and nobody has begun; not what is done: it may have
+    been published a moment ago, and its conversation told of it."""
+    db.execute(
+        "DELETE FROM entries WHERE id = ? AND (kind = 'draft' OR expires IS NULL)", (entry_id,)
+    )
+
+
 def drop(db: sqlite3.Connection, entry_id: str) -> None:
     """Whoever's it is; it may be gone."""
     db.execute("DELETE FROM entries WHERE id = ?", (entry_id,))

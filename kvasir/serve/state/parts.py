@@ -137,7 +137,7 @@ async def add(
         await store.run(publish)
     except BaseException:
         with suppress(KvasirError):
-            await store.run(lambda db: entries.drop(db, entry.id))
+            await store.run(lambda db: entries.give_up(db, entry.id))
         raise
 
 
