@@ -39,7 +39,7 @@ from kvasir.ir.program import Op, Program
 from kvasir.timing.cost import Load, chunk_load
 
 FORMATS = tuple({layout: name for name, layout in LAYOUT_OF_FORMAT.items()}.values())
-"""One for every packed layout that formats have: F32 also stands for F16."""
+"""One for every packed layout that formats have."""
 GREEDY = TokenParams(seed=0, max_tokens=1, temperature=0.0)
 PEAK_OF_ROWS = {"q8": "int8", "bf16": "bf16", "f32": "fp32"}
 STEADY = 0.15

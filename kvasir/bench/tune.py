@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import msgspec
 
@@ -14,6 +15,7 @@ from kvasir.bench.planned import opened
 from kvasir.bench.workload import Workload
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
+from kvasir.core.sizes import EngineSizes
 from kvasir.engine.build import build_engine
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.exec.cpu.sites import CLASS_ENDS
@@ -54,7 +56,7 @@ def tune_model(options: EngineOptions, minutes: float) -> TunedModel:
         tuning.again(SAMPLES)
         workload, unsettled = Workload(built), []
         with Meter() as meter:
-            for n_tokens, n_logits in _steps(built.config.sizes.max_num_seqs):
+            for n_tokens, n_logits in _steps(built.config.sizes):
                 key = 0
                 while not tuning.is_settled(n_tokens, n_logits):
                     if time.monotonic() - began > 60 * minutes:
@@ -77,17 +79,18 @@ def tune_model(options: EngineOptions, minutes: float) -> TunedModel:
         built.engine.close()
 
 
-def _steps(max_num_seqs: int) -> Iterator[tuple[int, int]]:
-    """Tokens and logit rows of a step of each class: requests that decode, where so many may run
-    together; else a prompt."""
-    for n in CLASS_ENDS:
-        yield (n, n if n <= max_num_seqs else 1)
-    yield MANY, 1
+def _steps(sizes: EngineSizes) -> Iterator[tuple[int, int]]:
+    """Tokens and logit rows of a step of each class that there is: requests that decode, where so
+    many may run together; else a prompt."""
+    most = min(sizes.max_num_batched_tokens, sizes.max_model_len - 1)
+    for first, end in pairwise((0, *CLASS_ENDS, MANY)):
+        n = min(end, most)
+        if n > first:
+            yield (n, n if n <= sizes.max_num_seqs and end < MANY else 1)
 
 
 def _measure(workload: Workload, n_tokens: int, n_logits: int, key: int) -> None:
     if n_tokens == n_logits:
         workload.run(n_tokens, N_PROMPT, N_OUTPUT, key)
     else:
-        room = workload.built.config.sizes.max_model_len
-        workload.run(1, min(n_tokens, room - 1), 1, key)
+        workload.run(1, n_tokens, 1, key)

@@ -8,6 +8,11 @@ from kvasir.bench.report import QUIET
 from kvasir.bench.tune import TunedModel
 from kvasir.exec.cpu.sites import class_name
 
+NOWHERE = (
+    "kept nowhere: --packed-cache is off or takes no file, or the model is one of the small ones "
+    "whose packed weights are not kept either"
+)
+
 
 def tune_json(found: TunedModel) -> str:
     return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
@@ -27,5 +32,5 @@ def tune_text(found: TunedModel) -> str:
         lines.append(f"time was too short for steps of {rows} rows: --minutes gives more")
     if found.foreign > QUIET:
         lines.append(f"other processes took {found.foreign:.0%} of the machine: repeat it")
-    lines.append(f"kept in {found.file}" if found.file else "kept nowhere: --packed-cache is off")
+    lines.append(f"kept in {found.file}" if found.file else NOWHERE)
     return "\n".join(lines) + "\n"

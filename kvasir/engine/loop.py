@@ -75,7 +75,7 @@ class Loop:
         plan = self._scheduler.plan()
         if plan is None:
             return None
-        owners, seconds, towers = self._scheduler.newest
+        owners, seconds, _, towers = self._scheduler.newest
         if self.watch is not None:
             self.watch.launched(owners, seconds, towers)
         with _faults_of(plan):
@@ -111,13 +111,12 @@ class OverlappedLoop(Loop):
     planned as soon as n is committed: what n gave is told while it runs."""
 
     _flight: _Flight | None = None
+    _late = 0.0
+    """Until when the plan behind it may wait."""
 
     @property
     def lead(self) -> float:
-        if self._flight is None:
-            return 0.0
-        late = self._landed + LATE_SHARE * self._flight.seconds - LATE_SECONDS
-        return max(0.0, late - time.monotonic())
+        return 0.0 if self._flight is None else max(0.0, self._late - time.monotonic())
 
     def step(self) -> tuple[TokenEvent, ...]:
         running = self._flight or self._fill(self._launch())
@@ -130,6 +129,9 @@ class OverlappedLoop(Loop):
             self._flight = self._launch()
             events += self._scheduler.take_events()
         self._fill(self._flight)
+        if self._flight is not None:  # by what the step before it has taught
+            _, _, least, _ = self._scheduler.newest
+            self._late = self._landed + LATE_SHARE * least - LATE_SECONDS
         return events
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from kvasir.config.cpu import PACKED_CACHE_OFF
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
 from kvasir.engine.build import resolve_options
@@ -24,7 +25,8 @@ from kvasir.ir.program import Program
 from kvasir.models.loaded import LoadedModel
 
 CHUNK = 512
-"""Tokens of a chunk."""
+"""Tokens of a chunk; fewer of a model that has room for fewer."""
+OPTIONS = "--calibration", "--calibration-chunks"
 MAX_CHUNKS = 128
 """Of a file that are read, unless another number is asked for."""
 _BUDGET = 1 << 30
@@ -162,11 +164,13 @@ def _executor(model: LoadedModel, options: EngineOptions) -> tuple[Program, CpuE
     asked = with_options(
         options,
         model=str(model.source.path),
-        max_model_len=CHUNK,
+        max_model_len=_chunk_size(model),
         max_num_seqs=1,
         max_num_batched_tokens=STEP,
         async_scheduling=False,
         enable_prefix_caching=False,
+        packed_cache=PACKED_CACHE_OFF,  # read once: what is served from there keeps its room
+        tuning="off",
     )
     config = resolve_options(asked, CPU.facts(model))
     program, binding = CPU.program(model, config)
@@ -178,7 +182,12 @@ def _executor(model: LoadedModel, options: EngineOptions) -> tuple[Program, CpuE
 
 
 def _chunks(model: LoadedModel, text: str, n: int | None, reader: ChunkReader) -> Chunks:
+    size = _chunk_size(model)
     if text == SELF:
-        return chunks_written(reader, model, CHUNK, n, seed=0)
-    found = chunks_of_file(Path(text), model, CHUNK, n)
+        return chunks_written(reader, model, size, n, seed=0)
+    found = chunks_of_file(Path(text), model, size, n, OPTIONS)
     return found if n else found[:MAX_CHUNKS]
+
+
+def _chunk_size(model: LoadedModel) -> int:
+    return min(CHUNK, model.config.max_positions)

@@ -21,22 +21,29 @@ _MARK = -1
 Chunks = list[list[int]]
 
 
-def chunks_of_file(path: Path, model: LoadedModel, size: int, n: int | None) -> Chunks:
-    """The first ``n`` chunks of a UTF-8 text, or all. Raises ConfigError for one that is none or
-    too short."""
+def chunks_of_file(
+    path: Path,
+    model: LoadedModel,
+    size: int,
+    n: int | None,
+    options: tuple[str, str] = ("--text", "--chunk-size or --chunks"),
+) -> Chunks:
+    """The first ``n`` chunks of a UTF-8 text, or all. ``options``: that name it and its chunks.
+    Raises ConfigError for one that is none or too short."""
+    option, others = options
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"--text {path}: byte {error.start} is no UTF-8 text") from None
+        raise ConfigError(f"{option} {path}: byte {error.start} is no UTF-8 text") from None
     tokenizer = load_tokenizer(model.source)
     before = _before(tokenizer)
     ids = [*before, *tokenizer.encode(text, add_special=False, parse_special=False)]
     n_whole = len(ids) // size
     if n_whole < max(MIN_CHUNKS, n or 0):
         raise ConfigError(
-            f"--text {path} has {len(ids)} tokens, {n_whole} chunks of {size}: "
+            f"{option} {path} has {len(ids)} tokens, {n_whole} chunks of {size}: "
             f"{max(MIN_CHUNKS, n or 0)} need {max(MIN_CHUNKS, n or 0) * size}; give a longer text, "
-            "or a smaller --chunk-size or --chunks"
+            f"or a smaller {others}"
         )
     cut = [ids[i * size : (i + 1) * size] for i in range(n or n_whole)]
     return [[*before, *chunk[len(before) :]] for chunk in cut]

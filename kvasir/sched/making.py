@@ -75,6 +75,12 @@ class Making:
         """Tokens that have no step of their own."""
         return sum(self.forced.values()) - len(self.forced)
 
+    @property
+    def undrafted(self) -> Load:
+        """The load without drafts: a drafted token takes something between nothing and what one of
+        a prompt takes."""
+        return self.load._replace(tokens=self.load.tokens - self.n_drafted)
+
     def decode(self, requests: Sequence[Request]) -> None:
         """The newest token of requests that lack only that one, in rows like ``chunk_row``'s,
         sooner: nearly all rows are these."""

@@ -217,11 +217,12 @@ class Scheduler:
         return bool(self._requests or self._flights or self._events)
 
     @property
-    def newest(self) -> tuple[Sequence[Request], float, float]:
-        """Of the newest plan: whose row each is, the seconds that it is expected to take, and those
-        that towers may take beside."""
+    def newest(self) -> tuple[Sequence[Request], float, float, float]:
+        """Of the newest plan: whose row each is, the seconds that it is expected to take, those
+        without its drafts, and those that towers may take beside."""
         making, costs = self._making, self.costs
-        return making.owners, costs.step_seconds(making.load), costs.tower_seconds(making.tiles)
+        seconds, least = costs.step_seconds(making.load), costs.step_seconds(making.undrafted)
+        return making.owners, seconds, least, costs.tower_seconds(making.tiles)
 
     @property
     def running(self) -> Sequence[Request]:

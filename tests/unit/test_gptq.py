@@ -127,3 +127,28 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert run_command([*words, "--method", "gptq", "--calibration", "no.txt"]) == 2
     assert "no.txt is no file" in capsys.readouterr().err
     assert not (tmp_path / "made").exists()
+    (tmp_path / "short.txt").write_text("hello")
+    words += ["--method", "gptq", "--calibration"]
+    assert run_command([*words, str(tmp_path / "short.txt")]) == 2
+    said = capsys.readouterr().err
+    assert f"--calibration {tmp_path}" in said and "a smaller --calibration-chunks" in said
+
+
+def test_nothing_is_left_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packed weights of the origin would take the room of what is served."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_key_value_heads": 8}
+    heads = {"num_attention_heads": 8, "head_dim": 64, "num_hidden_layers": 1}
+    model = load_model(str(tiny.write_hf(tiny.llama(**sizes, **heads), tmp_path / "origin")))
+    text = tmp_path / "text"  # of a token each letter, or so
+    text.write_text("the lazy dog " * 200)
+    Calibration(model, (), EngineOptions(threads=1), str(text), 2).close()
+    assert not list((tmp_path / "cache").rglob("*.packed"))
+
+
+def test_a_model_with_little_room_reads_shorter_chunks(tmp_path: Path) -> None:
+    origin = tiny.write_hf(tiny.llama(max_position_embeddings=64), tmp_path / "origin")
+    calibration = opened(load_model(str(origin)))
+    assert {len(chunk) for chunk in calibration._chunks} == {64}
+    assert calibration.gram("model.layers.0.mlp.down_proj.weight") is not None
+    calibration.close()

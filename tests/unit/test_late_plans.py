@@ -24,6 +24,7 @@ from kvasir.sched.scheduler import Scheduler
 from kvasir.serve import frames, framing
 from kvasir.serve.engine_child import Inbox, serve
 from kvasir.serve.messages import Shutdown, Submit, ToEngine
+from kvasir.timing.cost import NEUTRAL, CostModel
 from tests.sizes import config_of
 
 SECONDS = 0.08
@@ -57,6 +58,16 @@ def test_how_long_a_plan_may_wait(overlap: bool) -> None:
     assert (0.3 * SECONDS < lead < LATE_SHARE * 1.2 * SECONDS - LATE_SECONDS) == overlap
     time.sleep(lead)
     assert made.lead == 0
+    made.close()
+
+
+def test_nobody_waits_for_what_the_first_steps_were_expected_to_take() -> None:
+    """Of a machine that is ten times as fast as it was thought to be."""
+    slow = NEUTRAL._replace(token=10 * SECONDS / 64)
+    made = Engine(Slow(CONFIG.sizes), Scheduler(CONFIG, costs=CostModel(slow)), overlap=True)
+    made.add(EngineRequest(0, tuple(range(2, 98)) * 2, PARAMS))
+    made.step()
+    assert made.lead < SECONDS
     made.close()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from pathlib import Path
 
 import pytest
 
 from kvasir import _native
+from kvasir.cli.main import run_command
 from kvasir.config.options import EngineOptions
 from kvasir.engine.build import build_engine
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
@@ -137,7 +139,10 @@ def test_damaged_and_foreign_files_are_none(
     TunedFile(tmp_path, "1" * 32).store(CHOICES)
     other = (tmp_path / f"{'1' * 32}.tuned").read_bytes()
     digest = TunedFile(tmp_path, "2" * 32)
-    for bad in (b"", b"\n", good[:-3], bytes(flipped), other, good + b" " * MAX_BYTES, b"\xff\n{"):
+    deep = good.partition(b"\n")[2].replace(b"0.1", b"0.1," + b"[" * 9000 + b"]" * 9000)
+    deep = hashlib.blake2b(deep, digest_size=16).hexdigest().encode() + b"\n" + deep
+    damaged = (b"", b"\n", good[:-3], bytes(flipped), b"\xff\n{")
+    for bad in (*damaged, other, good + b" " * MAX_BYTES, deep):
         file.path.write_bytes(bad)
         caplog.clear()
         assert file.load() is None
@@ -146,6 +151,18 @@ def test_damaged_and_foreign_files_are_none(
     file.path.unlink()
     file.path.mkdir()
     assert file.load() is None
+
+
+def test_what_the_file_has_of_another_dtype_stays(tmp_path: Path) -> None:
+    file = TunedFile(tmp_path, FILE_KEY)
+    file.store({"f32 96x64": CHOICES["q4m 96x64"]})
+    machine = far(0.5)
+    tuning = Tuning(sites(), machine.choose, 4, file)
+    while machine.step(tuning, 3) or not tuning.is_settled(3, 1):
+        pass
+    kept = file.load()
+    assert kept is not None and kept.keys() == {"f32 96x64", "q4m 96x64"}
+    assert kept["f32 96x64"] == CHOICES["q4m 96x64"]
 
 
 def test_names_of_another_table_are_left_out(tmp_path: Path) -> None:
@@ -172,6 +189,13 @@ def test_a_folder_that_takes_no_file_is_a_line_in_the_log(
     TunedFile(tmp_path, FILE_KEY).store(many)
     assert "more than" in caplog.text
     assert not list(tmp_path.glob("*.tuned*"))
+    caplog.clear()
+    machine = far(0.5)
+    tuning = Tuning(sites(), machine.choose, 4, TunedFile(tmp_path / "file", FILE_KEY))
+    for n in (1, 3):
+        while machine.step(tuning, n) or not tuning.is_settled(n, 1):
+            pass
+    assert len(caplog.records) == 2, "it cannot be read, and not be written, once each"
 
 
 def test_keys_differ_by_all_that_decides(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,6 +237,30 @@ def test_a_model_is_measured_and_started_again(
     assert again.tuning.n_found == len([x for x in shapes])
     again.close()
     assert len(list(cache.folder.glob("*.tuned"))) == 1
+
+
+def test_steps_that_end_early_are_not_measured(tmp_path: Path) -> None:
+    """What did not run took no time with whichever kernels."""
+    model = load(tiny.write_gguf_model(tiny.llama(), tmp_path / "m.gguf", "Q4_0"), "auto")
+    settings = CpuSettings(1, _native.levels()[-1], tuning="auto")
+    executor = CpuExecutor(model.program, model.binding, sizes_for(model.config), settings)
+    plan = whole_prompt(tuple(range(3)), n_groups=1)
+    for _ in range(60):
+        executor.run(plan, until=1)
+    assert not any(executor.tuning.choices.values())
+    executor.close()
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Classes that no step of the engine is of are not waited for; what is not kept is not said to
+    be."""
+    path = str(tiny.write_gguf_model(tiny.llama(), tmp_path / "m.gguf", "Q4_0"))
+    words = ["tune", path, "--max-num-batched-tokens", "12", "--threads", "1"]
+    assert run_command([*words, "--packed-cache", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "too short" not in said and "kept nowhere" in said
+    names = [class_name(i) for i in range(N_CLASSES)]
+    assert [name for name in names if f" {name} " in said] == names[:4]
 
 
 def test_option(tmp_path: Path) -> None:

@@ -214,7 +214,9 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         called = time.monotonic()
         masks = None if self.masks is None else (self.masks.native, WAIT_SECONDS)
         n_pooled = 0 if self._pooled is None else self._pooled.begin(plan)
-        own = None if seconds is not None else self.timer.begin(plan.n_tokens, n_logits)
+        is_whole = until < 0  # what did not run took no time, whichever its kernels
+        asks = seconds is None and is_whole
+        own = self.timer.begin(plan.n_tokens, n_logits) if asks else None
         timed = seconds if own is None else own
         self._native.run(
             plan.n_tokens, len(plan.rows), n_logits, until, timed, logits, masks, n_pooled

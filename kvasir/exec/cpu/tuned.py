@@ -74,12 +74,12 @@ class TunedFile(msgspec.Struct, frozen=True):
             return self._read(data)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
             _log.warning("kernels chosen before, %s: %s; they are measured again", self.path, error)
             return None
 
     def _read(self, data: bytes) -> Choices:
-        """Raises ValueError and MsgspecError."""
+        """Raises ValueError, MsgspecError and, for what is too deep, RecursionError."""
         digest, _, text = data.partition(b"\n")
         if len(data) > MAX_BYTES:
             raise ValueError(f"longer than {MAX_BYTES} bytes")
@@ -90,8 +90,8 @@ class TunedFile(msgspec.Struct, frozen=True):
             raise ValueError("of another model or machine")
         return document.choices
 
-    def store(self, choices: Choices) -> None:
-        """Whole or not at all. A failure is a line in the log."""
+    def store(self, choices: Choices) -> bool:
+        """Whole or not at all: whether it is there. A failure is a line in the log."""
         document = _TunedDocument(
             self.key, {shape: dict(found) for shape, found in choices.items()}
         )
@@ -103,6 +103,8 @@ class TunedFile(msgspec.Struct, frozen=True):
             self._write(data)
         except OSError as error:
             _log.warning("chosen kernels are not kept in %s: %s", self.folder, error)
+            return False
+        return True
 
     def _write(self, data: bytes) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import logging
 import random
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,6 +109,8 @@ class Tuning:
         self.sites = tuple(sites)
         self._choose = choose
         self.file = file
+        """None also once it could not be written: that is a line in the log, and not one for each
+        choice."""
         self._measures = measures
         self._samples = samples
         self._sites: dict[str, list[Site]] = defaultdict(list)
@@ -118,6 +120,8 @@ class Tuning:
         self._chosen: dict[str, dict[int, ChosenVariant]] = defaultdict(dict)
         self._trials: dict[_Key, _Trial] = {}
         self._running: list[tuple[_Trial, int]] = []
+        self._elsewhere: dict[str, Mapping[int, ChosenVariant]] = {}
+        """What the file has of sites that the model has in another dtype."""
         self._seen: set[tuple[int, int]] = set()
         self._settled: set[tuple[int, int]] = set()
         self.n_found = self._find()
@@ -152,7 +156,8 @@ class Tuning:
         for trial in over:
             self._keep(trial)
         if over and self.file is not None:
-            self.file.store(self._chosen)
+            is_kept = self.file.store({**self._elsewhere, **self._chosen})
+            self.file = self.file if is_kept else None
 
     def again(self, samples: int) -> None:
         """Forgets what is chosen, and measures every variant so many times."""
@@ -175,6 +180,7 @@ class Tuning:
 
     def _find(self) -> int:
         found = (self.file.load() if self.file else None) or {}
+        self._elsewhere = {x: found[x] for x in found if x not in self._sites}
         n = 0
         for shape, of_class in found.items():
             sites = self._sites.get(shape, [])
