@@ -229,11 +229,12 @@ def test_inspect_shows_the_program_that_runs(
     shown = capsys.readouterr().out
     run: list[Program] = []
 
-    def executor(bundle: Bundle, *rest: Any) -> CpuExecutor:
-        run.append(bundle.target)
-        return CpuExecutor(bundle, *rest)
+    class Shown(CpuExecutor):
+        def __init__(self, bundle: Bundle, *rest: Any) -> None:
+            run.append(bundle.target)
+            super().__init__(bundle, *rest)
 
-    monkeypatch.setattr("kvasir.exec.cpu.backend.CpuExecutor", executor)
+    monkeypatch.setattr("kvasir.exec.cpu.backend.CpuExecutor", Shown)
     build_engine(EngineOptions(model=model, dtype=dtype)).engine.close()
     assert shown.startswith(render(run[0]))
 

@@ -87,7 +87,7 @@ def _chunk(i: int, step: StepRecord) -> tuple[int, ...]:
 def _spans(i: int, arrived: float, events: Sequence[Mark | StepRecord]) -> list[tuple[object, ...]]:
     spans: list[tuple[object, ...]] = []
     run: list[StepRecord] = []
-    since = arrived
+    since, is_waiting = arrived, True
     for event in [*events, None]:
         if isinstance(event, StepRecord) and _n_tokens(i, event):
             run.append(event)
@@ -102,12 +102,14 @@ def _spans(i: int, arrived: float, events: Sequence[Mark | StepRecord]) -> list[
             run = []
         if isinstance(event, StepRecord):
             spans.append(("prefill", event.at - arrived, 0.125, 2, 1, 0.0))
-        elif event is not None and event.kind == "started":
-            spans.append(("queued", since - arrived, event.at - since, 0, 0, 0.0))
-            spans.append(("prefix_hit", event.at - arrived, 0.0, 3, 0, 0.0))
         elif event is not None and event.kind != "queued":
-            since = event.at if event.kind in ("preempted", "replayed") else since
-            spans.append((event.kind, event.at - arrived, 0.0, 3, 0, 0.0))
+            if is_waiting and event.kind in ("started", "finished"):
+                spans.append(("queued", since - arrived, event.at - since, 0, 0, 0.0))
+                is_waiting = False
+            if event.kind in ("preempted", "replayed"):
+                since, is_waiting = event.at, True
+            kind = "prefix_hit" if event.kind == "started" else event.kind
+            spans.append((kind, event.at - arrived, 0.0, 3, 0, 0.0))
     return spans
 
 
