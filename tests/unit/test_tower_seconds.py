@@ -48,7 +48,7 @@ def step(made: Scheduler, *, seconds: float = 0.0, towers: float = 0.0) -> tuple
     """A plan that runs, and the seconds of towers that were told of it."""
     plan = made.plan()
     assert plan is not None
-    told = made.newest[2]
+    told = made.newest[3]
     outputs = (RowOutput(7),) * plan.n_logits
     made.commit(plan, StepResult(outputs, seconds, tower_seconds=towers))
     return plan, told
