@@ -80,6 +80,8 @@ constexpr LayoutSize kLayoutSizes[kLayouts] = {
 constexpr bool is_float(Layout layout) { return layout <= Layout::f16; }
 constexpr bool is_scaled(Layout layout) { return layout >= Layout::f8c; }
 constexpr bool is_compact(Layout layout) { return layout >= Layout::q2k && !is_scaled(layout); }
+// Compact ones of integer codes that have kernels of their own (generic/linear_grouped.inl).
+constexpr bool is_grouped(Layout layout) { return layout >= Layout::qg4_32 && layout <= Layout::q8c; }
 constexpr int64_t layout_bytes(Layout layout, int64_t K) {  // of a tile
   const LayoutSize size = kLayoutSizes[int(layout)];
   return size.front + (K + size.elements - 1) / size.elements * size.bytes;

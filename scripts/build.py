@@ -37,6 +37,7 @@ def main(arguments: list[str]) -> int:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-v"]
     levels = ";".join(here()) if one else ""
     command += ["-C", f"cmake.define.KVASIR_LEVELS={levels}"]
+    command += ["-C", f"cmake.define.KVASIR_BEST_ALONE={'ON' if one else 'OFF'}"]
     command += ["--no-build-isolation", "--no-deps", *arguments, "-e", "."]
     began = told = time.monotonic()
     last = collections.deque[str](maxlen=100)

@@ -49,7 +49,7 @@ class Factor(NamedTuple):
 
 
 def factor_of(gram: Matrix) -> Factor:
-    """Raises ModelError for numbers that are not finite."""
+    """Raises ModelError for numbers that are not finite, and where there is none."""
     diagonal = np.diagonal(gram).astype(np.float64)
     if not np.isfinite(gram).all():
         raise ModelError("a linear meets numbers that are not finite: the checkpoint is damaged")
@@ -57,7 +57,13 @@ def factor_of(gram: Matrix) -> Factor:
     full = gram[np.ix_(order, order)].astype(np.float64)
     full[np.diag_indices_from(full)] += _DAMPED * diagonal.mean() or 1.0
     # of the reversed matrix, so that H = V V^T with V upper, and V^-1 is the factor of H^-1
-    lower = np.linalg.cholesky(full[::-1, ::-1])
+    try:
+        lower = np.linalg.cholesky(full[::-1, ::-1])
+    except np.linalg.LinAlgError as error:
+        raise ModelError(
+            f"what {len(full)} inputs of a linear met cannot be inverted: take a longer or more "
+            "varied --calibration, or --method rtn"
+        ) from error
     upper = np.triu(np.linalg.inv(np.ascontiguousarray(lower[::-1, ::-1])))
     return Factor(order, upper.astype(np.float32))
 

@@ -40,10 +40,26 @@ bool is_here(const Level& level) {
   return kernels.level != nullptr;
 }
 
+// Without integer linears it was built as the base of a level above alone.
+bool is_whole(const Kernels& k) { return k.linear[int(Form::usual)][int(Layout::q8)] != nullptr; }
+
 // Integer linears give the same bits on every level.
 void keep_narrow(Kernels& k) {
   for (int layout = int(Layout::q8); layout < int(Layout::f8c); layout++)
     k.linear[int(Form::narrow)][layout] = k.linear[int(Form::usual)][layout];
+}
+
+// The kernels of `last` over those of the lower levels.
+Kernels filled(const Level& last) {
+  Kernels kernels{};
+  for (const Level& level : kLevels) {
+    const bool is_last = &level == &last;
+    if (!is_here(level) || (level.is_emulated && !is_last)) continue;
+    if (level.is_wide) keep_narrow(kernels);
+    level.fill(kernels);
+    if (is_last) break;
+  }
+  return kernels;
 }
 
 }  // namespace
@@ -53,19 +69,17 @@ std::span<const Level> all_levels() { return kLevels; }
 std::vector<std::string> levels(bool emulated) {
   std::vector<std::string> names;
   for (const Level& level : kLevels)
-    if (is_here(level) && (emulated || !level.is_emulated)) names.push_back(level.name);
+    if (is_here(level) && (emulated || !level.is_emulated) && is_whole(filled(level)))
+      names.push_back(level.name);
   return names;
 }
 
 Kernels kernels_for(const char* name) {
-  Kernels kernels{};
-  for (const Level& level : kLevels) {
-    const bool is_it = std::string(name) == level.name;
-    if (!is_here(level) || (level.is_emulated && !is_it)) continue;
-    if (level.is_wide) keep_narrow(kernels);
-    level.fill(kernels);
-    if (is_it) return kernels;
-  }
+  for (const Level& level : kLevels)
+    if (std::string(name) == level.name && is_here(level)) {
+      const Kernels kernels = filled(level);
+      if (is_whole(kernels)) return kernels;
+    }
   std::string message = std::string("no ISA level \"") + name + "\" on this machine; it has";
   for (const std::string& level : levels()) message += " " + level;
   throw std::invalid_argument(message);

@@ -37,7 +37,7 @@ constexpr Variant kVariants[] = {
 bool differs(const Variant& v, Layout layout) {
   if (v.form != Form::usual || v.items != kItems) return true;
   const LinearShape& s = v.shape;
-  if (is_compact(layout) || is_scaled(layout)) return false;
+  if ((is_compact(layout) && !is_grouped(layout)) || is_scaled(layout)) return false;
   const bool has_panels = !is_float(layout);
   return s.ahead != LinearShape{}.ahead || s.tiles || s.block || (has_panels && s.panel_rows != kManyRows);
 }

@@ -5,7 +5,9 @@
 namespace kvasir::KVASIR_ISA {
 
 KVASIR_INLINE void fill_generic(Kernels& k) {
+#ifndef KVASIR_AS_BASE  // a level above has them (CMakeLists.txt)
   fill_integer_linears(k);
+#endif
   fill_scaled_linears(k);
   k.linear[int(Form::usual)][int(Layout::f32)] = linear_f32;
   k.linear[int(Form::usual)][int(Layout::f16)] = linear_f16;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +24,7 @@ from kvasir.sched.scheduler import Scheduler
 from kvasir.serve import frames, framing
 from kvasir.serve.engine_child import Inbox, serve
 from kvasir.serve.messages import Shutdown, Submit, ToEngine
+from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.timing.cost import NEUTRAL, CostModel
 from tests.sizes import config_of
 
@@ -68,6 +69,28 @@ def test_nobody_waits_for_what_the_first_steps_were_expected_to_take() -> None:
     made.add(EngineRequest(0, tuple(range(2, 98)) * 2, PARAMS))
     made.step()
     assert made.lead < SECONDS
+    made.close()
+
+
+class Four(Proposer):
+    """Drafts as many tokens as it may."""
+
+    def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
+        return [Draft((7,) * k) for _ in requests]
+
+
+def test_nobody_waits_for_drafts_at_the_price_of_a_prompts_tokens() -> None:
+    """A token of a prompt takes a second here, and no step has said otherwise."""
+    config = config_of(256, 4, 64, 64, 16, vocab_size=101, max_draft_tokens=4, adapts_drafts=False)
+    costs = CostModel(NEUTRAL._replace(token=1.0))
+    made = Engine(FakeExecutor(config.sizes), Scheduler(config, Four(), costs=costs), overlap=True)
+    made.add(request(0))
+    made.add(structs.replace(request(1), params=structs.replace(PARAMS, max_drafts=0)))
+    leads = []
+    for _ in range(8):
+        made.step()
+        leads.append(made.lead)
+    assert 0.5 < max(leads) < 2 * LATE_SHARE
     made.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -239,6 +240,16 @@ def test_a_model_is_measured_and_started_again(
     assert len(list(cache.folder.glob("*.tuned"))) == 1
 
 
+def test_a_head_is_not_measured_in_rows_that_no_call_has(tmp_path: Path) -> None:
+    """Its logits are computed in tiles of rows."""
+    model = load(tiny.write_gguf_model(tiny.llama(), tmp_path / "m.gguf", "Q4_0"), "auto")
+    settings = CpuSettings(1, _native.levels()[-1], tuning="auto")
+    executor = CpuExecutor(model.program, model.binding, sizes_for(model.config), settings)
+    numbers = {site.rows_of: len(site.variants[-1]) for site in executor.tuning.sites}
+    executor.close()
+    assert numbers["R"] == 1 < numbers["T"]
+
+
 def test_steps_that_end_early_are_not_measured(tmp_path: Path) -> None:
     """What did not run took no time with whichever kernels."""
     model = load(tiny.write_gguf_model(tiny.llama(), tmp_path / "m.gguf", "Q4_0"), "auto")
@@ -266,8 +277,9 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_option(tmp_path: Path) -> None:
     path = str(tiny.write_gguf_model(tiny.llama(), tmp_path / "m.gguf", "Q4_0"))
     said = {}
-    for mode in ("off", "cached", "auto"):
-        options = EngineOptions(model=path, packed_cache=str(tmp_path), tuning=mode)  # type: ignore[arg-type]
+    modes: tuple[Literal["off", "cached", "auto"], ...] = ("off", "cached", "auto")
+    for mode in modes:
+        options = EngineOptions(model=path, packed_cache=str(tmp_path), tuning=mode)
         built = build_engine(options)
         built.engine.close()
         said[mode] = built.config.reasons["tuning"]

@@ -69,6 +69,10 @@ def sites_of(lowered: Lowered, weights: Sequence[NativeWeight], level: str) -> t
         )
         if max(map(len, variants)) > 1:
             rows_of = "R" if records[0].tail else "T"
+            if (
+                rows_of == "R"
+            ):  # logits are computed in tiles: no call has the rows of the last class
+                variants = (*variants[:-1], variants[-1][:1])
             shape = _shape(records, weights)
             found.append(Site(place, shape, rows_of, ids, variants))
     return tuple(found)

@@ -74,4 +74,6 @@ KVASIR_INLINE vf int_dot(const Unpacked& u, const int8_t* a, int32_t start) {
 //
 #include "generic/linear_bf16.inl"
 //
+#ifndef KVASIR_AS_BASE
 #include "generic/linear_layouts.inl"
+#endif
