@@ -10,7 +10,6 @@ Writes bench/results/NAME.json.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
@@ -23,6 +22,7 @@ from typing import Any, Self
 
 import msgspec
 
+from bench.versions import parser_of
 from kvasir.bench.fingerprint import Meter, fingerprint
 from kvasir.bench.report import command_line, write
 
@@ -41,6 +41,7 @@ LOADS = {
     "decode": Load(1, 32, 128),
     "prefill 512": Load(1, 512, 1),
     "prefill 2048": Load(1, 2048, 1),
+    "8 requests": Load(8, 32, 64),
     "16 requests": Load(16, 32, 64),
     "64 requests": Load(64, 64, 32),
 }
@@ -124,17 +125,10 @@ def measure(versions: Sequence[Version], name: str, n_pairs: int) -> dict[str, A
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path)
-    parser.add_argument("model", type=Path)
+    parser = parser_of(PROGRAM, __doc__)
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--loads", nargs="+", choices=list(LOADS), default=list(LOADS))
-    parser.add_argument("--commits", nargs=2, help="of both versions")
-    parser.add_argument("--output", help="name below bench/results")
     args = parser.parse_args()
     model = args.model.absolute()
     with (

@@ -91,20 +91,26 @@ def compare(old: list[Figures], new: list[Figures]) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> None:
+def parser_of(program: str, about: str | None) -> argparse.ArgumentParser:
+    """Of a command that compares two versions."""
     parser = argparse.ArgumentParser(
-        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=program, description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--turns", type=int, default=5)
     parser.add_argument(
         "--commits",
         nargs=2,
         help="of both, where they are installed from wheels, which do not know",
     )
     parser.add_argument("--output", help="name below bench/results")
+    return parser
+
+
+def main() -> None:
+    parser = parser_of(PROGRAM, __doc__)
+    parser.add_argument("--turns", type=int, default=5)
     args = parser.parse_args()
     pythons = {"old": args.old.absolute(), "new": args.new.absolute()}
     turns: dict[str, list[dict[str, Any]]] = {name: [] for name in pythons}

@@ -11,7 +11,7 @@ import numpy as np
 
 from tests import tiny
 from tests.tiny import TinyModel, uniform
-from tests.tiny_vision import gain, siglip
+from tests.tiny_vision import gain, siglip, siglip_config
 
 TILE, PATCH, FOLD = 32, 8, 2
 N_TOKENS = (TILE // PATCH // FOLD) ** 2
@@ -49,18 +49,7 @@ def gemma3_vision(hidden: int = 48, **text_config: object) -> TinyModel:
     language model."""
     # transformers' class of those that see has no soft cap of logits
     text = tiny.gemma3(**{"vocab_size": VOCAB, "final_logit_softcapping": None, **text_config})
-    vision: dict[str, object] = {
-        "model_type": "siglip_vision_model",
-        "hidden_size": hidden,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "image_size": TILE,
-        "patch_size": PATCH,
-        "layer_norm_eps": 1e-5,
-        "hidden_act": "gelu",
-        "vision_use_head": False,
-    }
+    vision = siglip_config(hidden, TILE, PATCH)
     config: dict[str, object] = {
         "architectures": ["Gemma3ForConditionalGeneration"],
         "model_type": "gemma3",

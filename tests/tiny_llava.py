@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests import tiny
 from tests.tiny import TinyModel, uniform
-from tests.tiny_vision import gain, siglip
+from tests.tiny_vision import gain, siglip, siglip_config
 
 TILE, PATCH = 34, 8
 SIDE = TILE // PATCH
@@ -49,18 +49,7 @@ def llava_onevision(hidden: int = 48, **text_config: object) -> TinyModel:
     """``hidden``: numbers of two heads of the tower, 24 each; ``text_config``: fields of the
     language model."""
     text = tiny.qwen2(vocab_size=VOCAB, **text_config)
-    vision: dict[str, object] = {
-        "model_type": "siglip_vision_model",
-        "hidden_size": hidden,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "image_size": TILE,
-        "patch_size": PATCH,
-        "layer_norm_eps": 1e-5,
-        "hidden_act": "gelu",
-        "vision_use_head": False,
-    }
+    vision = siglip_config(hidden, TILE, PATCH)
     config: dict[str, object] = {
         "architectures": ["LlavaOnevisionForConditionalGeneration"],
         "model_type": "llava_onevision",

@@ -82,6 +82,22 @@ def smolvlm(
     return TinyModel("tiny-smolvlm", config, named)
 
 
+def siglip_config(hidden: int, tile: int, patch: int) -> dict[str, object]:
+    """``hidden``: numbers of two heads; ``tile``, ``patch``: pixels of a side."""
+    return {
+        "model_type": "siglip_vision_model",
+        "hidden_size": hidden,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "image_size": tile,
+        "patch_size": patch,
+        "layer_norm_eps": 1e-5,
+        "hidden_act": "gelu",
+        "vision_use_head": False,
+    }
+
+
 def siglip(vision: Mapping[str, object]) -> dict[str, Array]:
     """Tensors of the encoder that ``vision`` describes, without what stands before their names."""
     hidden, inner, patch = (

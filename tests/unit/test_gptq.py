@@ -134,6 +134,11 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert f"--calibration {tmp_path}" in said and "a smaller --calibration-chunks" in said
 
 
+def test_products_that_nothing_inverts_are_refused() -> None:
+    with pytest.raises(ModelError, match="8 inputs of a linear .* --calibration, or --method rtn"):
+        factor_of(-np.eye(8, dtype=np.float32))
+
+
 def test_nothing_is_left_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packed weights of the origin would take the room of what is served."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
