@@ -135,7 +135,7 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_products_that_nothing_inverts_are_refused() -> None:
-    with pytest.raises(ModelError, match="8 inputs of a linear .* --calibration, or --method rtn"):
+    with pytest.raises(ModelError, match=r"8 inputs of a linear .* --calibration, or --method rtn"):
         factor_of(-np.eye(8, dtype=np.float32))
 
 
