@@ -142,7 +142,8 @@ def test_damaged_and_foreign_files_are_none(
     digest = TunedFile(tmp_path, "2" * 32)
     deep = good.partition(b"\n")[2].replace(b"0.1", b"0.1," + b"[" * 9000 + b"]" * 9000)
     deep = hashlib.blake2b(deep, digest_size=16).hexdigest().encode() + b"\n" + deep
-    damaged = (b"", b"\n", good[:-3], bytes(flipped), b"\xff\n{")
+    changed = good.replace(b"0.1", b"0.2")  # still JSON: its digest alone tells
+    damaged = (b"", b"\n", good[:-3], bytes(flipped), changed, b"\xff\n{")
     for bad in (*damaged, other, good + b" " * MAX_BYTES, deep):
         file.path.write_bytes(bad)
         caplog.clear()
