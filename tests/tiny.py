@@ -29,8 +29,10 @@ GgufParts = tuple[dict[str, object], dict[str, tuple[str, Array]]]
 VOCAB = 320
 BOS, EOS = 0, 1
 SPECIAL = ("<|bos|>", "<|eos|>", "<|im_start|>", "<|im_end|>")
-_F32 = ("gate_inp.weight", "gate_inp_shexp.weight", "altup_correct_coef.weight")
-_F32 += ("altup_predict_coef.weight", ".bias")
+_F32: tuple[str, ...] = (
+    *("gate_inp.weight", "gate_inp_shexp.weight"),
+    *("altup_correct_coef.weight", "altup_predict_coef.weight", ".bias"),
+)
 """Ends of names of tensors that a converter never quantizes."""
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
