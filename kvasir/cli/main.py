@@ -112,6 +112,12 @@ def _quantize() -> click.Command:
     return quantize
 
 
+def _advise() -> click.Command:
+    from kvasir.cli.advise import advise
+
+    return advise
+
+
 def _why() -> click.Command:
     from kvasir.cli.why import why
 
@@ -135,6 +141,7 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "run": (_run, "Answer one prompt on standard output."),
     "bench": (_bench, "Measure latency, throughput and the machine's ceilings."),
     "profile": (_profile, "What bounds a model here: memory, arithmetic, or neither."),
+    "advise": (_advise, "Which format of a model to take here, for a load."),
     "quantize": (_quantize, "Make a smaller model of a model."),
     "tune": (_tune, "Measure which kernels are fastest here for a model."),
     "evaluate": (_evaluate, "Perplexity of a model, and its divergence from another."),

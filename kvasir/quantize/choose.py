@@ -73,6 +73,14 @@ def choose(model: LoadedModel, with_head: bool) -> Selection:
     return Selection(quantized, kept, tuple(sorted(narrow)))
 
 
+def linear_tensors(model: LoadedModel) -> tuple[str, ...]:
+    """Matrices that a method could quantize, whatever they are stored as, in the order of the file;
+    without the language head."""
+    wanted, kind = _wanted(build_program(model.config), with_head=False), model.source.kind
+    listed = model.source.tensors.listing()
+    return tuple(x.name for x in listed if x.name in wanted and _has_rows(x, kind))
+
+
 def _has_rows(info: TensorInfo, kind: str) -> bool:
     """Of outputs; of several matrices in one tensor only GGUF says that they are linears."""
     axes = (2, 3) if kind == "gguf" else (2,)

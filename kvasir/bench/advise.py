@@ -1,0 +1,169 @@
+"""Which format of a model serves a load best here: measured times of its shapes in each, memory as
+the planner gives it, and how far each is from the model as it is."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace as with_options
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from kvasir.bench.candidates import AS_IT_IS, Candidate
+from kvasir.bench.pretend_times import FormatTimes, RequestLoad, attention_seconds, format_times
+from kvasir.config.advice import room_of
+from kvasir.config.options import EngineOptions
+from kvasir.config.resolve import resolve
+from kvasir.config.sizes import format_size
+from kvasir.core.errors import ConfigError
+from kvasir.evaluation.calibrate import calibrated_by
+from kvasir.evaluation.chunks import SELF
+from kvasir.evaluation.evaluate import Evaluation, evaluate
+from kvasir.evaluation.figures import Figures
+from kvasir.evaluation.gates import Requirement
+from kvasir.exec.cpu.backend import CPU
+from kvasir.models.loaded import LoadedModel, model_facts
+from kvasir.quantize.gptq import GptqGroups
+from kvasir.quantize.quantize import quantize
+
+CLOSE = 1.05
+"""Times as long as the shortest that are taken for equal."""
+Told = Callable[[str], None]
+
+
+class AdvisedFormat(msgspec.Struct, frozen=True):
+    """A format, and what is expected of it."""
+
+    name: str
+    n_bytes: int
+    """Of its tensors, in the file."""
+    command: str
+    refusal: str = ""
+    """Why it does not serve the load; empty: it does."""
+    decode: float | None = None
+    """Tokens a second of all requests together; None: not measured."""
+    prefill: float | None = None
+    """Tokens a second of one prompt."""
+    seconds: float | None = None
+    """Of all requests, from their beginning to their end."""
+    figures: Figures | None = None
+    """Beside the model as it is; None: not asked for, or not made by ``kvasir quantize``."""
+
+
+class AskedAdvice(msgspec.Struct, frozen=True):
+    load: RequestLoad
+    memory: int | None = None
+    """Bytes that it may take; None: what is free."""
+    text: str | None = None
+    """To measure the divergence on: a file, or ``self``; None: it is not measured."""
+    n_chunks: int | None = None
+    requirements: tuple[Requirement, ...] = ()
+
+
+def advise(
+    model: LoadedModel,
+    found: Sequence[Candidate],
+    asked: AskedAdvice,
+    options: EngineOptions,
+    told: Told = lambda name: None,
+) -> list[AdvisedFormat]:
+    """The best first, then those that do not serve. Raises ConfigError, ModelError."""
+    judged = [_fitting(model, x, asked, options) for x in found]
+    able = [x for x, one in zip(found, judged, strict=True) if not one.refusal]
+    slope = 0.0
+    if able:
+        told("attention")
+        slope = attention_seconds(model, asked.load, options)
+    known: dict[frozenset[tuple[str, str]], FormatTimes] = {}
+    answers = []
+    for candidate, one in zip(found, judged, strict=True):
+        if not one.refusal:
+            told(candidate.name)
+            key = frozenset(candidate.formats.items())
+            if key not in known:
+                known[key] = format_times(
+                    model, candidate.formats, candidate.n_bytes, asked.load, options
+                )
+            one = _timed(one, known[key], asked.load, slope)
+            one = _judged(one, model, candidate, asked, options)
+        answers.append(one)
+    return sorted(answers, key=lambda x: (bool(x.refusal), x.seconds or 0.0, x.n_bytes))
+
+
+def choice(found: Sequence[AdvisedFormat]) -> AdvisedFormat | None:
+    """Of those that serve and are about as fast as the fastest: the nearest to the model where that
+    was measured, else the model itself, else the one with most bytes. None: none serves."""
+    able = [x for x in found if not x.refusal]
+    least = min((x.seconds or 0.0 for x in able), default=0.0)
+    close = [x for x in able if (x.seconds or 0.0) <= CLOSE * least]
+    return min(close, key=_distance, default=None)
+
+
+def _distance(one: AdvisedFormat) -> tuple[bool, float, int]:
+    against = None if one.figures is None else one.figures.against
+    kld = 0.0 if against is None else against.kld.value
+    is_known = one.name == AS_IT_IS or against is not None
+    return (not is_known, kld, -one.n_bytes)
+
+
+def _fitting(
+    model: LoadedModel, candidate: Candidate, asked: AskedAdvice, options: EngineOptions
+) -> AdvisedFormat:
+    one = AdvisedFormat(candidate.name, candidate.n_bytes, candidate.command)
+    if candidate.missing:
+        return replace(one, refusal=candidate.missing)
+    facts, hardware, load = model_facts(model), CPU.probe(), asked.load
+    if candidate.name != AS_IT_IS:
+        facts = replace(facts, weight_bytes=candidate.n_bytes, weight_dtype="quantized")
+    if asked.memory is not None:
+        hardware = replace(hardware, free_memory=asked.memory)
+    longest = load.prompt + load.output
+    wanted = with_options(options, max_model_len=longest, max_num_seqs=load.batch)
+    try:
+        room = room_of(resolve(wanted, facts, hardware, CPU.settings))
+    except ConfigError as error:
+        return replace(one, refusal=error.message)
+    if room.concurrency < load.batch:
+        why = (
+            f"room for {room.concurrency:.1f} of {load.batch} requests of {longest} tokens: "
+            f"{format_size(room.kv_bytes)} of KV blocks beside {format_size(candidate.n_bytes)}"
+        )
+        return replace(one, refusal=why)
+    return one
+
+
+def _timed(
+    one: AdvisedFormat, times: FormatTimes, load: RequestLoad, slope: float
+) -> AdvisedFormat:
+    step = times.step + slope * max(0, load.context - 32)
+    return replace(
+        one,
+        decode=load.batch / step,
+        prefill=load.prompt / times.prompt,
+        seconds=load.batch * times.prompt + load.output * step,
+    )
+
+
+def _judged(
+    one: AdvisedFormat,
+    model: LoadedModel,
+    candidate: Candidate,
+    asked: AskedAdvice,
+    options: EngineOptions,
+) -> AdvisedFormat:
+    """With its divergence, where that is asked for."""
+    if asked.text is None or candidate.method is None:
+        return one
+    with tempfile.TemporaryDirectory(prefix="kvasir-advise-") as folder:
+        output = Path(folder) / ("made.gguf" if model.source.kind == "gguf" else "made")
+        path, calibrate = str(model.source.path), None
+        if isinstance(candidate.method, GptqGroups):
+            calibrate = calibrated_by(EngineOptions(), SELF, asked.n_chunks, lambda done, n: None)
+        quantize(path, candidate.method, output, calibrate=calibrate)
+        made = with_options(options, model=str(output))
+        evaluation = Evaluation(made, asked.text, path, n_chunks=asked.n_chunks, seed=1)
+        figures = evaluate(evaluation)
+    faults = [x for x in (gate.fault(figures) for gate in asked.requirements) if x]
+    return replace(one, figures=figures, refusal="; ".join(faults))
