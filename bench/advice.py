@@ -4,15 +4,17 @@
         --loads 1:128:128,16:256:64 --output bench/results/advice-2cores.json
 
 ORIGIN is a model that is not quantized; each FOLDER is one that ``kvasir quantize`` made of it. Of
-each load, requests : tokens of a prompt : tokens of an answer, all files run all requests at once,
-in turns; the median of their seconds stands beside those that were advised.
+each load (requests : tokens of a prompt : of an answer) the advice is asked for, and all files run
+all requests at once, in turns; the ratios of a turn meet one minute of the machine. A file that
+is there already gets further parts.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +22,36 @@ from kvasir.bench.advise import AdvisedFormat, AskedAdvice, advise, choice
 from kvasir.bench.candidates import AS_IT_IS, candidates
 from kvasir.bench.fingerprint import Meter, fingerprint
 from kvasir.bench.pretend_times import RequestLoad
-from kvasir.bench.report import command_line, write
+from kvasir.bench.report import command_line, summary, write
 from kvasir.bench.workload import Workload
 from kvasir.config.options import EngineOptions
 from kvasir.engine.build import build_engine
 from kvasir.models.loaded import load_model
 
 PROGRAM = "python -m bench.advice"
-TURNS = 5
+ROUNDS = 3
 
 
-def measured(files: dict[str, str], load: RequestLoad) -> dict[str, list[float]]:
-    """Seconds of all requests in each turn; a turn before them warms up."""
-    found: dict[str, list[float]] = {name: [] for name in files}
-    built = {name: _engine(path, load) for name, path in files.items()}
+def rounds(
+    origin: str, files: dict[str, str], load: RequestLoad
+) -> Iterator[tuple[list[AdvisedFormat], dict[str, float]]]:
+    """What is advised, and right after it the seconds of all requests with each file."""
+    model = load_model(origin)
+    wanted = [x for x in candidates(model) if x.name in (AS_IT_IS, *files)]
+    built = {name: _engine(path, load) for name, path in {AS_IT_IS: origin, **files}.items()}
     try:
-        for turn in range(TURNS + 1):
-            for name, workload in built.items():
-                times = workload.run(load.batch, load.prompt, load.output, key=turn)
-                found[name].append(max(x.last for x in times))
+        for workload in built.values():
+            workload.run(load.batch, load.prompt, load.output)
+        for key in range(ROUNDS):
+            said = advise(model, wanted, AskedAdvice(load), EngineOptions())
+            yield said, {name: _seconds(built[name], load, key + 1) for name in built}
     finally:
         for workload in built.values():
             workload.built.engine.close()
-    return {name: seconds[1:] for name, seconds in found.items()}
+
+
+def _seconds(workload: Workload, load: RequestLoad, key: int) -> float:
+    return max(x.last for x in workload.run(load.batch, load.prompt, load.output, key=key))
 
 
 def _engine(path: str, load: RequestLoad) -> Workload:
@@ -57,31 +66,32 @@ def _engine(path: str, load: RequestLoad) -> Workload:
 
 def compared(origin: str, files: dict[str, str], load: RequestLoad) -> dict[str, Any]:
     """Of one load."""
-    model = load_model(origin)
-    wanted = [x for x in candidates(model) if x.name in (AS_IT_IS, *files)]
-    said = advise(model, wanted, AskedAdvice(load), EngineOptions())
-    real = measured({AS_IT_IS: origin, **files}, load)
-    rows = [_row(one, real[one.name]) for one in said]
-    best, taken = min(rows, key=lambda x: x["seconds"]), choice(said)
-    chosen = next(x for x in rows if taken is not None and x["format"] == taken.name)
+    found = list(rounds(origin, files, load))
+    rows = [_row(name, found) for name in (AS_IT_IS, *files)]
+    seconds = {row["format"]: row["seconds"] for row in rows}
+    best = min(seconds, key=lambda name: seconds[name])
+    choices = [taken.name for said, _ in found if (taken := choice(said)) is not None]
     return {
         "load": [load.batch, load.prompt, load.output],
         "formats": rows,
-        "choice": chosen["format"],
-        "best": best["format"],
-        "choice_over_best": round(chosen["seconds"] / best["seconds"], 3),
+        "best": best,
+        "choices": [[name, round(seconds[name] / seconds[best], 3)] for name in choices],
     }
 
 
-def _row(one: AdvisedFormat, runs: Sequence[float]) -> dict[str, Any]:
-    assert one.seconds is not None
-    seconds = statistics.median(runs)
+def _row(
+    name: str, found: Sequence[tuple[list[AdvisedFormat], dict[str, float]]]
+) -> dict[str, Any]:
+    """Medians over the rounds; each ratio is of one round."""
+    advised = [next(x.seconds or 0.0 for x in said if x.name == name) for said, _ in found]
+    real = [seconds[name] for _, seconds in found]
+    ratios = [x / y for x, y in zip(advised, real, strict=True)]
     return {
-        "format": one.name,
-        "advised": round(one.seconds, 4),
-        "seconds": round(seconds, 4),
-        "advised_over_measured": round(one.seconds / seconds, 3),
-        "runs": [round(x, 4) for x in runs],
+        "format": name,
+        "advised": summary(advised, 4),
+        "seconds": round(statistics.median(real), 4),
+        "measured": summary(real, 4),
+        "advised_over_measured": summary(ratios, 3),
     }
 
 
@@ -89,20 +99,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("origin")
     parser.add_argument("--made", action="append", default=[], metavar="NAME=FOLDER")
-    parser.add_argument("--loads", default="1:128:128,1:1024:32,16:128:64,64:64:32")
+    parser.add_argument("--loads", default="1:128:128,1:1024:32,16:128:64,32:32:64")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     files = dict(each.split("=", 1) for each in arguments.made)
     loads = [RequestLoad(*map(int, each.split(":"))) for each in arguments.loads.split(",")]
-    with Meter() as meter:
-        rows = [compared(arguments.origin, files, load) for load in loads]
+    parts = json.loads(arguments.output.read_text())["parts"] if arguments.output.exists() else []
+    for load in loads:
+        with Meter() as meter:
+            found = compared(arguments.origin, files, load)
+        parts.append({"machine": fingerprint(), "foreign": meter.foreign, **found})
     document = {
         "command": command_line(PROGRAM),
-        "machine": fingerprint(),
         "model": load_model(arguments.origin).source.name,
-        "turns": TURNS,
-        "foreign": meter.foreign,
-        "results": rows,
+        "rounds": ROUNDS,
+        "parts": parts,
     }
     write(document, arguments.output)
 
