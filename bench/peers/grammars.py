@@ -7,12 +7,15 @@ SCHEMAS: gzipped lines of JSON with ``id``, ``schema`` and ``tests``, as of Mask
 bench/results/NAME.json. Each server is asked once for each schema: what it refuses. Those that
 none refuses are answered at temperature 1, one stream and 64; then the same prompts without a
 schema, each for as many tokens as it was answered with. What is finished is held against
-``jsonschema``. vLLM runs twice, with masks of xgrammar and of guidance.
+``jsonschema``. vLLM runs twice, with masks of xgrammar and of guidance. What was found is kept in
+bench/results/NAME.part.json meanwhile: whoever starts again goes on behind it, and with
+``--turns 0`` there are refusals only, for which a machine need not be quiet.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 from collections.abc import Sequence
@@ -131,6 +134,34 @@ def summary(engines: Sequence[Json]) -> list[Json]:
     return rows
 
 
+class Part:
+    """What is known of each server so far. Others' schemas, servers and versions begin anew."""
+
+    def __init__(self, path: Path, asked: str) -> None:
+        self.path = path
+        self._asked = asked
+        self._kept: list[Json] = []
+        if path.exists():
+            found = json.loads(path.read_text("utf-8"))
+            self._kept = found["engines"] if found["asked"] == asked else []
+
+    def of(self, server: PeerServer, cases: Sequence[Case]) -> Json:
+        """Name, version, what it refuses, and the turns that it had."""
+        who = {"name": server.name, "version": server.version}
+        for one in self._kept:
+            if who.items() <= one.items():
+                return one
+        found = {**who, "refused": refusals(server, cases), "turns": []}
+        n_refused = len(found["refused"])
+        print(f"{server.name}: {n_refused} of {len(cases)} refused", file=sys.stderr, flush=True)
+        self._kept.append(found)
+        self.keep()
+        return found
+
+    def keep(self) -> None:
+        write({"asked": self._asked, "engines": self._kept}, self.path)
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -149,19 +180,19 @@ def main() -> None:
     for python, model in args.vllm:
         found += [servers.vllm(python, model, args.threads, name) for name in MASKERS]
     cases = spread(list(sample_cases(args.schemas)), args.limit)
-    engines: list[Json] = []
-    for server in found:
-        refused = refusals(server, cases)
-        engines.append({"name": server.name, "version": server.version, "refused": refused})
-        engines[-1]["turns"] = []
-        print(f"{server.name}: {len(refused)} of {len(cases)} refused", file=sys.stderr, flush=True)
+    part = Part(RESULTS / f"{args.output}.part.json", f"{args.schemas.name}, {len(cases)} schemas")
+    engines = [part.of(server, cases) for server in found]
     common = [case for case in cases if all(case.name not in one["refused"] for one in engines)]
     if not common:
         sys.exit("no schema is taken by all")
-    for _ in range(args.turns):
+    for i in range(args.turns):
         for server, kept in zip(found, engines, strict=True):
-            kept["turns"].append(measure(server, common))
-            print(server.name, kept["turns"][-1], file=sys.stderr, flush=True)
+            if len(kept["turns"]) == i:
+                kept["turns"].append(measure(server, common))
+                part.keep()
+                print(server.name, kept["turns"][-1], file=sys.stderr, flush=True)
+    if not args.turns:
+        return
     told = {
         "kind": "grammars",
         "command": command_line(PROGRAM),
@@ -174,6 +205,7 @@ def main() -> None:
         "engines": engines,
     }
     write(told, RESULTS / f"{args.output}.json")
+    part.path.unlink()
 
 
 if __name__ == "__main__":
