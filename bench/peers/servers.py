@@ -23,6 +23,7 @@ PORT = 18331
 START_SECONDS = 300
 CONTEXT = 2304
 MAX_REQUESTS = 64
+VLLM_PRELOADED = ("libtcmalloc_minimal.so.4", "libiomp5.so")
 
 
 @dataclass(frozen=True)
@@ -143,13 +144,18 @@ def openvino(python: Path, model: Path, threads: int) -> PeerServer:
 
 
 def vllm(python: Path, model: Path, threads: int, backend: str = "auto") -> PeerServer:
-    """``backend``: who makes the masks of its grammars."""
+    """``backend``: who makes the masks of its grammars. One process computes, which is fastest on
+    few cores; what its page on CPUs wants preloaded is, where it lies in ``lib`` beside
+    ``python``."""
     words = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     words += ["--served-model-name", "m", "--host", "127.0.0.1", "--port", str(PORT)]
     words += ["--max-model-len", str(CONTEXT), "--dtype", "bfloat16", "--enable-prefix-caching"]
     words += ["--max-num-seqs", str(MAX_REQUESTS), "--generation-config", "vllm"]
     words += ["--structured-outputs-config", json.dumps({"backend": backend})]
+    words += ["--distributed-executor-backend", "uni"]
+    preloaded = [python.parent.parent / "lib" / name for name in VLLM_PRELOADED]
     env = {
+        "LD_PRELOAD": ":".join(str(path) for path in preloaded if path.exists()),
         "VLLM_CPU_KVCACHE_SPACE": "2",
         "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}" if threads > 1 else "0",
         "OMP_NUM_THREADS": str(threads),
