@@ -18,7 +18,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -68,17 +68,17 @@ def measure(server: PeerServer, cases: Sequence[Case]) -> Json:
     """Rates by number of streams, and what became of the answers."""
     with Meter() as meter, server.running():  # of a server that has ended CPU time is known
         ask_all([body(case, 1, is_held=True) for case in cases], 8)
-        points = [_point(cases, n, n_asked) for n, n_asked in STREAMS.items()]
+        points = [_point(server, cases, n, n_asked) for n, n_asked in STREAMS.items()]
     return {"points": points, "foreign": meter.foreign}
 
 
-def _point(cases: Sequence[Case], n_streams: int, n_asked: int) -> Json:
+def _point(server: PeerServer, cases: Sequence[Case], n_streams: int, n_asked: int) -> Json:
     chosen = list(islice(cycle(cases), n_asked))
-    held, seconds = ask_all([body(case, N_OUT, is_held=True) for case in chosen], n_streams)
+    bodies = [body(case, N_OUT, is_held=True) for case in chosen]
+    held, seconds = ask_all(_without(server.cannot, bodies), n_streams)
     lengths = [max(one.n_tokens, 1) for one in held]
-    free, free_seconds = ask_all(
-        [body(case, n, is_held=False) for case, n in zip(chosen, lengths, strict=True)], n_streams
-    )
+    bodies = [body(case, n, is_held=False) for case, n in zip(chosen, lengths, strict=True)]
+    free, free_seconds = ask_all(_without(server.cannot, bodies), n_streams)
     if failed := [one.error for one in free if one.error]:
         sys.exit(f"{len(failed)} requests without a schema failed: {failed[0]}")
     return {
@@ -86,6 +86,10 @@ def _point(cases: Sequence[Case], n_streams: int, n_asked: int) -> Json:
         **outcomes(chosen, held),
         **rates(held, seconds, free, free_seconds),
     }
+
+
+def _without(fields: Collection[str], bodies: Sequence[Json]) -> list[Json]:
+    return [{name: x for name, x in one.items() if name not in fields} for one in bodies]
 
 
 def rates(held: Sequence[Said], seconds: float, free: Sequence[Said], free_seconds: float) -> Json:
