@@ -32,7 +32,9 @@ def times(model: str, n_tokens: str) -> list[Target]:
     ]  # fmt: skip
 
 
-BESIDE = "grammars-2cores"
+BESIDE = "grammars-2cores", "llama-server on the same file"
+BESIDE_VLLM = "grammars-vllm-2cores", "the better of vLLM's (xgrammar, guidance), bfloat16"
+STREAMS = (1, "one stream"), (64, "64 streams")
 
 
 def at(streams: int, what: str) -> Read:
@@ -50,15 +52,17 @@ def invalid(document: dict[str, Any]) -> float:
     return float(sum(values["invalid"] for values in each))
 
 
-OTHERS = (
-    *(
-        Target(f"tokens per second under the same schemas, {said}, over llama-server on the same "
-               "file", BESIDE, at(streams, "over_best"), 1.5, "{:.2f}x")
-        for streams, said in ((1, "one stream"), (64, "64 streams"))
-    ),
-    most("the same: finished answers that their schema does not allow", BESIDE, invalid, 0,
-         "{:.0f}"),
-)  # fmt: skip
+def beside(result: str, others: str) -> list[Target]:
+    said = f"tokens per second under the same schemas, over {others}"
+    rates = [
+        Target(f"{said}, {n_said}", result, at(n, "over_best"), 1.5, "{:.2f}x")
+        for n, n_said in STREAMS
+    ]
+    what = "the same: finished answers that their schema does not allow"
+    return [*rates, most(what, result, invalid, 0, "{:.0f}")]
+
+
+OTHERS = (*beside(*BESIDE), *beside(*BESIDE_VLLM))
 
 WRITTEN = "schema-answers"
 MUTATED = "fuzz-calls"
@@ -83,11 +87,31 @@ ANSWERS = (
             results("findings"), 0, "{:.0f}"),
 )  # fmt: skip
 
-QWEN = "experiments/qwen/grammar-cost"
+EXPERIMENTS = "experiments/"
 COSTS = tuple(
-    most(f"tokens a second lost to a grammar, Qwen2.5-Coder-1.5B, {said}", QWEN,
-         results("summary", f"lost_{n}"), 0.01, "{:.1%}")
-    for n, said in ((1, "one stream"), (64, "64 streams"))
+    most(f"tokens a second lost to a grammar, {model}, {said}", f"{EXPERIMENTS}{name}",
+         results("summary", f"lost_{n}"), bound, "{:.1%}")
+    for name, model, bounds in (
+        ("grammar-cost", "SmolLM2-135M", (0.03, 0.04)),
+        ("qwen/grammar-cost", "Qwen2.5-Coder-1.5B", (0.01, 0.01)),
+    )
+    for (n, said), bound in zip(STREAMS, bounds, strict=True)
+)  # fmt: skip
+
+
+def least_ratio(document: dict[str, Any]) -> float:
+    """Of the loads that two versions were given."""
+    return float(min(row["ratio"] for row in document["results"]["rows"]))
+
+
+FREE = (
+    Target("rows without a grammar, over the version before there were masks, the worst load",
+           "rates-2cores", least_ratio, 0.995, "{:.3f}x"),
+    *(Target(f"a form of 20 fixed fields, jump-ahead over none, {said}", f"{EXPERIMENTS}jump-ahead",
+             results("summary", f"faster_{n}"), bound)
+      for (n, said), bound in zip(STREAMS, (2.0, 1.0), strict=True)),
+    Target("64 programs in `run_batch`, over the plain batch", f"{EXPERIMENTS}program-batch",
+           results("summary", "ratio"), 0.9),
 )  # fmt: skip
 CALLED = "calls-2cores"
 JUMPED = "jumps-2cores"
@@ -106,9 +130,19 @@ def least_valid(document: dict[str, Any]) -> float:
     return float(min(x["valid_share"] for x in ours.values() if isinstance(x, dict)))
 
 
+def right_over(document: dict[str, Any]) -> float:
+    """Points by which more answers are right than llama-server's, of the worst category."""
+    ours, theirs = document["engines"]
+    each = [name for name, x in ours.items() if isinstance(x, dict)]
+    return float(min(100 * (ours[name]["right_share"] - theirs[name]["right_share"])
+                     for name in each))  # fmt: skip
+
+
 CALLS = (
     Target("calls of BFCL, Qwen2.5-Coder-1.5B: valid, of the answers that ended by themselves",
            CALLED, least_valid, 1.0, "{:.1%}", is_timed=False),
+    Target("the same: points of right answers over llama-server on the same file", CALLED,
+           right_over, -1, "{:.0f}", is_timed=False),
     Target("the same with one stream: jump-ahead over none", JUMPED, jumps("faster"), 1.2,
            "{:.2f}x"),
     Target("the same: of the steps saved, saved as time", JUMPED, jumps("saved_as_time"), 0.8,
@@ -120,6 +154,7 @@ GRAMMARS = (
            is_timed=False),
     *(target for model, n_tokens in MODELS.items() for target in times(model, n_tokens)),
     *COSTS,
+    *FREE,
     *OTHERS,
     *ANSWERS,
     *CALLS,

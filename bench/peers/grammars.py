@@ -7,15 +7,18 @@ SCHEMAS: gzipped lines of JSON with ``id``, ``schema`` and ``tests``, as of Mask
 bench/results/NAME.json. Each server is asked once for each schema: what it refuses. Those that
 none refuses are answered at temperature 1, one stream and 64; then the same prompts without a
 schema, each for as many tokens as it was answered with. What is finished is held against
-``jsonschema``. vLLM runs twice, with masks of xgrammar and of guidance.
+``jsonschema``. vLLM runs twice, with masks of xgrammar and of guidance. What was found is kept in
+bench/results/NAME.part.json meanwhile: whoever starts again goes on behind it, and with
+``--turns 0`` there are refusals only, for which a machine need not be quiet.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -65,17 +68,17 @@ def measure(server: PeerServer, cases: Sequence[Case]) -> Json:
     """Rates by number of streams, and what became of the answers."""
     with Meter() as meter, server.running():  # of a server that has ended CPU time is known
         ask_all([body(case, 1, is_held=True) for case in cases], 8)
-        points = [_point(cases, n, n_asked) for n, n_asked in STREAMS.items()]
+        points = [_point(server, cases, n, n_asked) for n, n_asked in STREAMS.items()]
     return {"points": points, "foreign": meter.foreign}
 
 
-def _point(cases: Sequence[Case], n_streams: int, n_asked: int) -> Json:
+def _point(server: PeerServer, cases: Sequence[Case], n_streams: int, n_asked: int) -> Json:
     chosen = list(islice(cycle(cases), n_asked))
-    held, seconds = ask_all([body(case, N_OUT, is_held=True) for case in chosen], n_streams)
+    bodies = [body(case, N_OUT, is_held=True) for case in chosen]
+    held, seconds = ask_all(_without(server.cannot, bodies), n_streams)
     lengths = [max(one.n_tokens, 1) for one in held]
-    free, free_seconds = ask_all(
-        [body(case, n, is_held=False) for case, n in zip(chosen, lengths, strict=True)], n_streams
-    )
+    bodies = [body(case, n, is_held=False) for case, n in zip(chosen, lengths, strict=True)]
+    free, free_seconds = ask_all(_without(server.cannot, bodies), n_streams)
     if failed := [one.error for one in free if one.error]:
         sys.exit(f"{len(failed)} requests without a schema failed: {failed[0]}")
     return {
@@ -83,6 +86,10 @@ def _point(cases: Sequence[Case], n_streams: int, n_asked: int) -> Json:
         **outcomes(chosen, held),
         **rates(held, seconds, free, free_seconds),
     }
+
+
+def _without(fields: Collection[str], bodies: Sequence[Json]) -> list[Json]:
+    return [{name: x for name, x in one.items() if name not in fields} for one in bodies]
 
 
 def rates(held: Sequence[Said], seconds: float, free: Sequence[Said], free_seconds: float) -> Json:
@@ -131,6 +138,34 @@ def summary(engines: Sequence[Json]) -> list[Json]:
     return rows
 
 
+class Part:
+    """What is known of each server so far. Others' schemas, servers and versions begin anew."""
+
+    def __init__(self, path: Path, asked: str) -> None:
+        self.path = path
+        self._asked = asked
+        self._kept: list[Json] = []
+        if path.exists():
+            found = json.loads(path.read_text("utf-8"))
+            self._kept = found["engines"] if found["asked"] == asked else []
+
+    def of(self, server: PeerServer, cases: Sequence[Case]) -> Json:
+        """Name, version, what it refuses, and the turns that it had."""
+        who = {"name": server.name, "version": server.version}
+        for one in self._kept:
+            if who.items() <= one.items():
+                return one
+        found = {**who, "refused": refusals(server, cases), "turns": []}
+        n_refused = len(found["refused"])
+        print(f"{server.name}: {n_refused} of {len(cases)} refused", file=sys.stderr, flush=True)
+        self._kept.append(found)
+        self.keep()
+        return found
+
+    def keep(self) -> None:
+        write({"asked": self._asked, "engines": self._kept}, self.path)
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -149,19 +184,19 @@ def main() -> None:
     for python, model in args.vllm:
         found += [servers.vllm(python, model, args.threads, name) for name in MASKERS]
     cases = spread(list(sample_cases(args.schemas)), args.limit)
-    engines: list[Json] = []
-    for server in found:
-        refused = refusals(server, cases)
-        engines.append({"name": server.name, "version": server.version, "refused": refused})
-        engines[-1]["turns"] = []
-        print(f"{server.name}: {len(refused)} of {len(cases)} refused", file=sys.stderr, flush=True)
+    part = Part(RESULTS / f"{args.output}.part.json", f"{args.schemas.name}, {len(cases)} schemas")
+    engines = [part.of(server, cases) for server in found]
     common = [case for case in cases if all(case.name not in one["refused"] for one in engines)]
     if not common:
         sys.exit("no schema is taken by all")
-    for _ in range(args.turns):
+    for i in range(args.turns):
         for server, kept in zip(found, engines, strict=True):
-            kept["turns"].append(measure(server, common))
-            print(server.name, kept["turns"][-1], file=sys.stderr, flush=True)
+            if len(kept["turns"]) == i:
+                kept["turns"].append(measure(server, common))
+                part.keep()
+                print(server.name, kept["turns"][-1], file=sys.stderr, flush=True)
+    if not args.turns:
+        return
     told = {
         "kind": "grammars",
         "command": command_line(PROGRAM),
@@ -174,6 +209,7 @@ def main() -> None:
         "engines": engines,
     }
     write(told, RESULTS / f"{args.output}.json")
+    part.path.unlink()
 
 
 if __name__ == "__main__":

@@ -23,17 +23,20 @@ PORT = 18331
 START_SECONDS = 300
 CONTEXT = 2304
 MAX_REQUESTS = 64
+VLLM_PRELOADED = ("libtcmalloc_minimal.so.4", "libiomp5.so")
 
 
 @dataclass(frozen=True)
 class PeerServer:
-    """``env`` is added to the environment; ``port`` is in its command."""
+    """``env`` is added to the environment; ``port`` is in its command. ``cannot``: fields of
+    requests that it does not survive."""
 
     name: str
     version: str
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     port: int = PORT
+    cannot: frozenset[str] = frozenset()
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -143,22 +146,28 @@ def openvino(python: Path, model: Path, threads: int) -> PeerServer:
 
 
 def vllm(python: Path, model: Path, threads: int, backend: str = "auto") -> PeerServer:
-    """``backend``: who makes the masks of its grammars."""
+    """``backend``: who makes the masks of its grammars. One process computes, which is fastest on
+    few cores; what its page on CPUs wants preloaded is, where it lies in ``lib`` beside
+    ``python``. On CPUs the engine of 0.32 ends at a prompt in chunks whose request has a seed."""
     words = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     words += ["--served-model-name", "m", "--host", "127.0.0.1", "--port", str(PORT)]
     words += ["--max-model-len", str(CONTEXT), "--dtype", "bfloat16", "--enable-prefix-caching"]
     words += ["--max-num-seqs", str(MAX_REQUESTS), "--generation-config", "vllm"]
     words += ["--structured-outputs-config", json.dumps({"backend": backend})]
+    words += ["--distributed-executor-backend", "uni"]
+    preloaded = [python.parent.parent / "lib" / name for name in VLLM_PRELOADED]
     env = {
+        "LD_PRELOAD": ":".join(str(path) for path in preloaded if path.exists()),
         "VLLM_CPU_KVCACHE_SPACE": "2",
         "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}" if threads > 1 else "0",
         "OMP_NUM_THREADS": str(threads),
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
     }
     version = f"vLLM {_version(python, 'vllm-cpu')}"
     name = f"vLLM, {model.name}" + (f", {backend}" if backend != "auto" else "")
-    return PeerServer(name, version, tuple(words), env)
+    return PeerServer(name, version, tuple(words), env, cannot=frozenset({"seed"}))
 
 
 def _version(python: Path, package: str) -> str:

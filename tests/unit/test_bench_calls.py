@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from bench.peers import grammars
 from bench.peers.asking import Said, read
 from bench.peers.bfcl import as_schema, entries, is_alike, is_right, wrong
 from bench.peers.calls import judged
-from bench.peers.grammars import body, outcomes, rates, summary
+from bench.peers.grammars import Part, body, outcomes, rates, summary
 from bench.peers.jumps import saved
+from bench.peers.servers import PeerServer
 from bench.schemas.cases import Case
 
 TRUTH = [{"f_x": {"a": [1], "b": ["", 2.0], "c": ["New York", "NYC"]}}]
@@ -129,3 +131,23 @@ def test_an_answer_is_its_text_its_calls_and_its_length() -> None:
     choice = {"message": message, "finish_reason": "tool_calls"}
     said = read({"choices": [choice], "usage": {"completion_tokens": 3}})
     assert said == Said("", (("f", "{}"),), "tool_calls", 3)
+
+
+def test_a_comparison_goes_on_where_it_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refusals(server: PeerServer, cases: object) -> dict[str, str]:
+        asked.append(server.version)
+        return {"a": "400"}
+
+    monkeypatch.setattr(grammars, "refusals", refusals)
+    path, first, later = tmp_path / "part.json", *(PeerServer("s", x, ()) for x in "12")
+    part = Part(path, "three schemas")
+    part.of(first, [])["turns"].append({"points": []})
+    part.keep()
+    assert Part(path, "three schemas").of(first, [])["turns"] == [{"points": []}]
+    assert Part(path, "three schemas").of(later, [])["turns"] == []
+    assert Part(path, "four schemas").of(first, [])["turns"] == []
+    assert asked == ["1", "2", "1"]
