@@ -20,14 +20,16 @@ from kvasir.core.errors import ConfigError
 @click.command()
 @click.argument("model", shell_complete=models)
 @click.option(
-    "--method", required=True, help="rtn, gptq, int8, fp8, gguf:Q8_0, gguf:Q4_0, gguf:Q4_1."
+    "--method",
+    required=True,
+    help="rtn, gptq, awq, int8, smoothquant, fp8, gguf:Q8_0, gguf:Q4_0, gguf:Q4_1.",
 )
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="What is written.")
-@click.option("--bits", type=int, help="Of rtn and gptq: 4 or 8; default: 4.")
-@click.option("--group-size", type=int, help="Weights that share a scale, of both; default: 128.")
-@click.option("--sym/--no-sym", default=None, help="Codes around 0, or with zeros, of both.")
+@click.option("--bits", type=int, help="Of rtn, gptq and awq: 4 or 8; default: 4.")
+@click.option("--group-size", type=int, help="Weights that share a scale, of these; default: 128.")
+@click.option("--sym/--no-sym", default=None, help="Codes around 0, or with zeros, of these.")
 @click.option("--calibration", metavar="FILE|self",
-              help="Of gptq: plain text, or self (default), what the model writes.")  # fmt: skip
+              help="Text that gptq, awq, smoothquant choose by; default: self.")  # fmt: skip
 @click.option("--calibration-chunks", type=click.IntRange(2), metavar="N",
               help="Of 512 tokens; default: 128 of a file, 16 of self.")  # fmt: skip
 @click.option("--lm-head", is_flag=True, help="The language head, too, where it is its own.")
@@ -57,8 +59,8 @@ def quantize(model: str, method: str, output: Path, lm_head: bool, **options: An
     if made.rounded:
         names = ", ".join(made.rounded[:3]) + (", ..." if len(made.rounded) > 3 else "")
         lines.append(
-            f"{len(made.rounded)} matrices were rounded to the nearest, experts or a language head "
-            f"that no text is counted for: {names}"
+            f"{len(made.rounded)} matrices were rounded to the nearest: experts, a language head, "
+            f"inputs that nothing can scale: {names}"
         )
     paths = quote(made.path), quote(model)
     compare = "kvasir evaluate {} --reference {} --text self".format(*paths)
@@ -69,13 +71,15 @@ def quantize(model: str, method: str, output: Path, lm_head: bool, **options: An
 def _calibration(how: object, text: str | None, n_chunks: int | None) -> Callable[..., Any] | None:
     """None for methods that take no text. Raises ConfigError where one is given to those."""
     from kvasir.cli.evaluate_text import progress
-    from kvasir.quantize.gptq import GptqGroups
+    from kvasir.quantize.quantize import CalibratedMethod
 
-    if isinstance(how, GptqGroups):
+    if isinstance(how, CalibratedMethod):
         from kvasir.evaluation.calibrate import calibrated_by
 
         told = progress(sys.stderr, "calibration: chunk")
         return calibrated_by(EngineOptions(), text or "self", n_chunks, told)
     if text is not None or n_chunks is not None:
-        raise ConfigError("--calibration is an option of gptq: other methods take no text")
+        raise ConfigError(
+            "--calibration is an option of gptq, awq and smoothquant: others take no text"
+        )
     return None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kvasir.formats.safetensors import INDEX_NAME, SINGLE_NAME
+from kvasir.formats.types import TensorInfo
 from kvasir.quantize.choose import Selection
 from kvasir.quantize.compressed import FolderMethod
 from kvasir.quantize.filling import Piece, Told, copied, fill
@@ -24,17 +25,12 @@ _CODE = ("*.py", "*.bin", "*.pt")
 _OWN = ("config.json", INDEX_NAME)
 
 
-def folder_pieces(
-    source: ModelSource,
-    method: FolderMethod,
-    choice: Selection,
-    of_tensor: Callable[[str], RowMethod] | None = None,
-) -> list[Piece]:
-    """In the order of the tensors. ``of_tensor``: the method of each, where they have their own."""
-    quantized, of = set(choice.quantized), of_tensor or (lambda _: method)
+def folder_pieces(source: ModelSource, of: Callable[[TensorInfo], RowMethod | None]) -> list[Piece]:
+    """In the order of the tensors. ``of``: the method of each, None for those that are copied."""
+    pairs = ((x, of(x)) for x in source.tensors.listing())
     return [
-        Piece(x, method.targets(x.name, x.shape), of(x.name)) if x.name in quantized else copied(x)
-        for x in source.tensors.listing()
+        copied(x) if how is None else Piece(x, how.targets(x.name, x.shape), how)
+        for x, how in pairs
     ]
 
 

@@ -7,36 +7,23 @@ Rows are independent of each other, and all arithmetic is float32 in a fixed ord
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.core.errors import ModelError
+from kvasir.formats.types import TensorInfo
 from kvasir.quantize.compressed import Groups
-from kvasir.quantize.target import MadeTensor, Matrix
+from kvasir.quantize.statistics import Statistics
+from kvasir.quantize.target import MadeTensor, Matrix, RowMethod
 
 _DAMPED = 0.01
 """Of the mean of the diagonal, added to it: the least that inputs which hardly occur count."""
 _BLOCK = 128
 """Columns that are corrected one by one; those behind a block all at once."""
-
-
-class Statistics(Protocol):
-    """What linears of a model read of a calibration text."""
-
-    @property
-    def digest(self) -> str:
-        """Names the text."""
-        ...
-
-    def gram(self, tensor: str) -> Matrix | None:
-        """X^T X [K, K] of the rows that meet a matrix, the same array for matrices that meet the
-        same rows; None for one of which they are not known. Each is asked for once, in the order
-        of the file. Raises ModelError for numbers that are not finite."""
-        ...
 
 
 class Factor(NamedTuple):
@@ -101,9 +88,15 @@ class GptqGroups(Groups, frozen=True):
 class Calibrated:
     """``GptqGroups`` with the statistics of a text."""
 
-    def __init__(self, method: GptqGroups, calibrate: Callable[[], Statistics]) -> None:
+    def __init__(
+        self,
+        method: GptqGroups,
+        quantized: Sequence[str],
+        calibrate: Callable[[Sequence[str]], Statistics],
+    ) -> None:
+        """``quantized``: in the order in which they are written."""
         self.method = method
-        self._calibrate = calibrate
+        self._quantized, self._calibrate = quantized, calibrate
         self.rounded: list[str] = []
         """Tensors that nothing is known of, once they are encoded: rounded to the nearest."""
         self._latest: list[tuple[Matrix, Factor]] = []
@@ -111,16 +104,18 @@ class Calibrated:
     @cached_property
     def statistics(self) -> Statistics:
         """Made when it is asked for: when all else is known to be possible."""
-        return self._calibrate()
+        return self._calibrate(self._quantized)
 
-    def of(self, tensor: str) -> CalibratedTensor:
-        return CalibratedTensor(self, tensor)
+    def of(self, info: TensorInfo) -> RowMethod | None:
+        """None for tensors that stay as they are."""
+        return CalibratedTensor(self, info.name) if info.name in self._quantized else None
 
     def factor(self, tensor: str) -> Factor | None:
-        gram = self.statistics.gram(tensor)
-        if gram is None:
+        inputs = self.statistics.inputs(tensor)
+        if inputs is None:
             self.rounded.append(tensor)
             return None
+        gram = inputs.gram
         factor = next((x for known, x in self._latest if known is gram), None) or factor_of(gram)
         others = [(known, x) for known, x in self._latest if known is not gram]
         self._latest = [*others[-1:], (gram, factor)]  # of a file's k, o, q and v three read one

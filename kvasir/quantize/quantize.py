@@ -12,14 +12,20 @@ from pathlib import Path
 import msgspec
 
 from kvasir.core.errors import ConfigError, ModelError
+from kvasir.formats.types import TensorInfo
+from kvasir.models.decoder import build_program
 from kvasir.models.loaded import LoadedModel, load_model
 from kvasir.quantize.blocks import Blocks
 from kvasir.quantize.choose import Selection, choose
 from kvasir.quantize.compressed import FolderMethod, Groups
 from kvasir.quantize.filling import Piece, Told
 from kvasir.quantize.folder import folder_pieces, write_folder
+from kvasir.quantize.folds import folds_of
 from kvasir.quantize.gguf_file import gguf_pieces, write_gguf_file
-from kvasir.quantize.gptq import Calibrated, GptqGroups, Statistics
+from kvasir.quantize.gptq import Calibrated, GptqGroups
+from kvasir.quantize.scaled import Scaled, ScalingMethod
+from kvasir.quantize.statistics import Statistics
+from kvasir.quantize.target import RowMethod
 
 _SPARE = 64 << 20
 """Bytes beyond the weights: the header, tokenizer files."""
@@ -41,8 +47,11 @@ class Made(msgspec.Struct, frozen=True):
     """Matrices that were rounded to the nearest, for nothing is known of what they read."""
 
 
+CalibratedMethod = GptqGroups | ScalingMethod
+"""Methods that choose by a text."""
 Calibrate = Callable[[LoadedModel, Sequence[str]], Statistics]
-"""Statistics of a model, of matrices by the names of their tensors, in the order of the file."""
+"""Statistics of a model, of matrices by the names of their tensors, in the order in which they are
+asked for."""
 
 
 def quantize(
@@ -54,8 +63,8 @@ def quantize(
     told: Told = lambda done, n: None,
     calibrate: Calibrate | None = None,
 ) -> Made:
-    """``calibrate``: for ``GptqGroups``. Raises ConfigError where ``method`` and model do not fit,
-    ModelError for weights that cannot be quantized or have no room, OSError."""
+    """``calibrate``: for a ``CalibratedMethod``. Raises ConfigError where ``method`` and model do
+    not fit, ModelError for weights that cannot be quantized or have no room, OSError."""
     if output.exists() or output.is_symlink():
         raise ConfigError(f"--output {output} is there already: give another name, or remove it")
     if not output.absolute().parent.is_dir():
@@ -66,16 +75,11 @@ def quantize(
     if isinstance(method, Groups):
         _check_groups(loaded, method, choice)
     source = loaded.source
-    calibrated: Calibrated | None = None
+    calibrated = _calibrated(loaded, method, choice, calibrate)
     if isinstance(method, Blocks):
         pieces = gguf_pieces(source, method, choice)
-    elif isinstance(method, GptqGroups):
-        if calibrate is None:
-            raise ConfigError(f"{method.name} chooses by a text: give --calibration FILE or self")
-        calibrated = Calibrated(method, partial(calibrate, loaded, choice.quantized))
-        pieces = folder_pieces(source, method, choice, calibrated.of)
     else:
-        pieces = folder_pieces(source, method, choice)
+        pieces = folder_pieces(source, _of(method, choice) if calibrated is None else calibrated.of)
     n_bytes = sum(x.n_bytes for piece in pieces for x in piece.targets)
     _check_room(output, n_bytes)
     metadata = {"quantize.method": method.name, "quantize.source_hash": source.content_hash}
@@ -91,6 +95,30 @@ def quantize(
         narrow=choice.narrow,
         rounded=() if calibrated is None else tuple(calibrated.rounded),
     )
+
+
+def _of(method: FolderMethod, choice: Selection) -> Callable[[TensorInfo], RowMethod | None]:
+    quantized = frozenset(choice.quantized)
+    return lambda info: method if info.name in quantized else None
+
+
+def _calibrated(
+    loaded: LoadedModel,
+    method: FolderMethod | Blocks,
+    choice: Selection,
+    calibrate: Calibrate | None,
+) -> Calibrated | Scaled | None:
+    """None for a method that takes no text."""
+    if not isinstance(method, CalibratedMethod):
+        return None
+    if calibrate is None:
+        raise ConfigError(f"{method.name} chooses by a text: give --calibration FILE or self")
+    of_model = partial(calibrate, loaded)
+    if isinstance(method, GptqGroups):
+        return Calibrated(method, choice.quantized, of_model)
+    tensors = {x.name: x for x in loaded.source.tensors.listing()}
+    folds = folds_of(build_program(loaded.config), choice.quantized)
+    return Scaled(method, tensors, choice.quantized, folds, of_model)
 
 
 def _check_kind(loaded: LoadedModel, method: FolderMethod | Blocks, output: Path) -> None:

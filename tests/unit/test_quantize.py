@@ -218,7 +218,7 @@ def origins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("FOLDER --method awq", ["'awq'", "texts", "rtn, gptq, int8, fp8"]),
+        ("FOLDER --method awq", ["128", "q_proj.weight have 64", "32 would fit all 21"]),
         ("FOLDER --method nf4", ["'nf4'", "read and not made"]),
         ("FOLDER --method gguf:Q4_K_M", ["'gguf:Q4_K_M'", "gguf:Q8_0"]),
         ("FOLDER --method int8 --group-size 32", ["--group-size", "rtn"]),
