@@ -60,10 +60,11 @@ def make(origin: Path, folder: Path, name: str, chunks: Chunks) -> None:
     if folder.exists():
         return
 
-    def calibrate(model: LoadedModel, tensors: Sequence[str]) -> Calibration:
+    def calibrate(model: LoadedModel, tensors: Sequence[str], kept: Path) -> Calibration:
         return Calibration(model, tensors, EngineOptions(dtype=DTYPE), chunks)
 
-    method = method_named(name, *((4, GROUP) if name in IN_GROUPS else (None, None)), None)
+    bits, group = (4, GROUP) if name in IN_GROUPS else (None, None)
+    method = method_named(name, bits, group, None)
     chooses = isinstance(method, CalibratedMethod)
     quantize(str(origin), method, folder, calibrate=calibrate if chooses else None)
 

@@ -3,7 +3,7 @@ the sizes of each input."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace as with_options
 from hashlib import blake2b
 from pathlib import Path
@@ -51,10 +51,13 @@ class Calibration:
         text: str | Chunks,
         n_chunks: int | None = None,
         told: Told = lambda done, n: None,
+        has_grams: bool = True,
+        kept: Path | None = None,
     ) -> None:
         """``tensors``: matrices in the order in which they will be asked for; ``text``: a file,
-        ``self``, or chunks of tokens; ``told``: how many chunks of how many a pass has read. Raises
-        ConfigError."""
+        ``self``, or chunks of tokens; ``told``: how many chunks of how many a pass has read;
+        ``has_grams``: without them all inputs take one pass; ``kept``:
+        where chunks that the model writes are kept. Raises ConfigError."""
         if isinstance(text, str) and text != SELF and not Path(text).is_file():
             raise ConfigError(
                 f"--calibration {text} is no file: give one of plain text in the model's language, "
@@ -64,10 +67,11 @@ class Calibration:
         self._executor, self._program = executor, program
         self._reader = ChunkReader(executor)
         self._chunks = (
-            _chunks(model, text, n_chunks, self._reader) if isinstance(text, str) else text
+            _chunks(model, text, n_chunks, self._reader, kept) if isinstance(text, str) else text
         )
         self._told = told
-        inputs = _inputs(program)
+        self._has_grams = has_grams
+        self._known = inputs = _inputs(program)
         self._wanted = [(name, inputs[name]) for name in tensors if name in inputs]
         """Tensors that nobody asked for yet, and the values that they meet."""
         self._found: dict[str, Inputs] = {}
@@ -90,15 +94,21 @@ class Calibration:
             del self._found[value]
         return found
 
+    def knows(self, tensor: str) -> bool:
+        return tensor in self._known
+
+    def forget(self, tensors: Collection[str]) -> None:
+        self._wanted = [x for x in self._wanted if x[0] not in tensors]
+
     def close(self) -> None:
         self._executor.close()
 
     def _next_values(self, first: str) -> list[str]:
         """``first``, and those that are asked for next, while there is room."""
         found, left = [first], _BUDGET - sum(x.gram.nbytes for x in self._found.values())
-        left -= 4 * self._columns(first) ** 2
+        left -= self._size(first)
         for _, value in self._wanted:
-            size = 4 * self._columns(value) ** 2
+            size = self._size(value)
             if value in found or value in self._found:
                 continue
             if size > left:
@@ -107,6 +117,11 @@ class Calibration:
             left -= size
         return found
 
+    def _size(self, value: str) -> int:
+        """Bytes that stay of it."""
+        k = self._columns(value)
+        return 4 * k * (_SAMPLE + (k if self._has_grams else 0))
+
     def _columns(self, value: str) -> int:
         lowered = self._executor.lowered
         return lowered.buffers[lowered.values[value]].columns
@@ -114,7 +129,7 @@ class Calibration:
     def _gather(self, values: Sequence[str]) -> None:
         until = self._last_record(values)
         n = sum(map(len, self._chunks))
-        sums = {x: _Sums(self._columns(x), -(-n // _SAMPLE)) for x in values}
+        sums = {x: _Sums(self._columns(x), -(-n // _SAMPLE), self._has_grams) for x in values}
         for i, tokens in enumerate(self._chunks):
             runs: dict[str, list[Floats]] = {x: [] for x in values}
             for n_rows in self._reader.steps(tokens, until):
@@ -145,37 +160,47 @@ class Calibration:
 class _Sums:
     """Of rows of ``k`` numbers, chunk by chunk; each ``step``-th is kept."""
 
-    def __init__(self, k: int, step: int) -> None:
-        self._gram = np.zeros((k, k), np.float32)
+    def __init__(self, k: int, step: int, has_gram: bool) -> None:
+        self._gram = np.zeros((k, k) if has_gram else (0, 0), np.float32)
         self._sizes: NDArray[np.float64] = np.zeros(k)
+        self._squares: NDArray[np.float64] = np.zeros(k)
         self._peak = np.zeros(k, np.float32)
         self._sample: list[Floats] = []
         self._step, self._n = step, 0
 
     def add(self, rows: Floats) -> None:
         sizes = np.abs(rows)
-        self._gram += rows.T @ rows
+        if len(self._gram):
+            self._gram += rows.T @ rows
+        self._squares += np.square(rows).sum(axis=0, dtype=np.float64)
         self._sizes += sizes.sum(axis=0, dtype=np.float64)
         self._peak = np.maximum(self._peak, sizes.max(axis=0))
         self._sample.append(rows[-self._n % self._step :: self._step].copy())
         self._n += len(rows)
 
     def inputs(self) -> Inputs:
-        if not np.isfinite(self._gram).all():
+        if not np.isfinite(self._squares).all():
             raise ModelError(
                 "a linear meets numbers that are not finite: the checkpoint is damaged"
             )
-        mean = (self._sizes / max(1, self._n)).astype(np.float32)
-        return Inputs(self._gram, mean, self._peak, np.concatenate(self._sample), self._n)
+        squares, mean = (
+            (x / max(1, self._n)).astype(np.float32) for x in (self._squares, self._sizes)
+        )
+        sample = np.concatenate(self._sample)
+        return Inputs(self._gram, squares, mean, self._peak, sample, self._n)
 
 
 def calibrated_by(
-    options: EngineOptions, text: str | Chunks, n_chunks: int | None, told: Told
-) -> Callable[[LoadedModel, Sequence[str]], Calibration]:
-    """Of a model and its matrices, once they are known."""
+    options: EngineOptions,
+    text: str | Chunks,
+    n_chunks: int | None,
+    told: Told,
+    has_grams: bool = True,
+) -> Callable[[LoadedModel, Sequence[str], Path], Calibration]:
+    """Of a model and its matrices, once they are known, and where chunks are kept."""
 
-    def calibrate(model: LoadedModel, tensors: Sequence[str]) -> Calibration:
-        return Calibration(model, tensors, options, text, n_chunks, told)
+    def calibrate(model: LoadedModel, tensors: Sequence[str], kept: Path) -> Calibration:
+        return Calibration(model, tensors, options, text, n_chunks, told, has_grams, kept)
 
     return calibrate
 
@@ -216,10 +241,12 @@ def _executor(model: LoadedModel, options: EngineOptions) -> tuple[Program, CpuE
     return tapped, executor
 
 
-def _chunks(model: LoadedModel, text: str, n: int | None, reader: ChunkReader) -> Chunks:
+def _chunks(
+    model: LoadedModel, text: str, n: int | None, reader: ChunkReader, kept: Path | None
+) -> Chunks:
     size = _chunk_size(model)
     if text == SELF:
-        return chunks_written(reader, model, size, n, seed=0)
+        return chunks_written(reader, model, size, n, seed=0, kept=kept)
     found = chunks_of_file(Path(text), model, size, n, OPTIONS)
     return found if n else found[:MAX_CHUNKS]
 

@@ -176,9 +176,6 @@ class Fp8Rows(AnyRows, frozen=True):
         return e4m3_codes(rows / scales).tobytes(), scales.astype("<f4").tobytes()
 
 
-FolderMethod = Groups | Int8Rows | Fp8Rows
-
-
 def _eight_bits(kind: str, strategy: str, *, is_dynamic: bool) -> Scheme:
     said: Scheme = {"num_bits": 8, "type": kind, "symmetric": True}
     return said | {"strategy": strategy, "dynamic": is_dynamic}

@@ -7,7 +7,7 @@ Rows are independent of each other, and all arithmetic is float32 in a fixed ord
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kvasir.core.errors import ModelError
 from kvasir.formats.types import TensorInfo
 from kvasir.quantize.compressed import Groups
+from kvasir.quantize.factor import inverse_factor
 from kvasir.quantize.statistics import Statistics
 from kvasir.quantize.target import MadeTensor, Matrix, RowMethod
 
@@ -43,15 +44,13 @@ def factor_of(gram: Matrix) -> Factor:
     order = np.argsort(-diagonal, kind="stable")
     full = gram[np.ix_(order, order)].astype(np.float64)
     full[np.diag_indices_from(full)] += _DAMPED * diagonal.mean() or 1.0
-    # of the reversed matrix, so that H = V V^T with V upper, and V^-1 is the factor of H^-1
     try:
-        lower = np.linalg.cholesky(full[::-1, ::-1])
+        upper = inverse_factor(full)
     except np.linalg.LinAlgError as error:
         raise ModelError(
             f"what {len(full)} inputs of a linear met cannot be inverted: take a longer or more "
             "varied --calibration, or --method rtn"
         ) from error
-    upper = np.triu(np.linalg.inv(np.ascontiguousarray(lower[::-1, ::-1])))
     return Factor(order, upper.astype(np.float32))
 
 
@@ -97,14 +96,21 @@ class Calibrated:
         """``quantized``: in the order in which they are written."""
         self.method = method
         self._quantized, self._calibrate = quantized, calibrate
-        self.rounded: list[str] = []
-        """Tensors that nothing is known of, once they are encoded: rounded to the nearest."""
         self._latest: list[tuple[Matrix, Factor]] = []
 
     @cached_property
     def statistics(self) -> Statistics:
         """Made when it is asked for: when all else is known to be possible."""
         return self._calibrate(self._quantized)
+
+    @property
+    def rounded(self) -> tuple[str, ...]:
+        """Tensors of whose inputs nothing is known: rounded to the nearest."""
+        return tuple(x for x in self._quantized if not self.statistics.knows(x))
+
+    def skip(self, done: Collection[str]) -> None:
+        """Tensors that are written."""
+        self.statistics.forget(done)
 
     def of(self, info: TensorInfo) -> RowMethod | None:
         """None for tensors that stay as they are."""
@@ -113,7 +119,6 @@ class Calibrated:
     def factor(self, tensor: str) -> Factor | None:
         inputs = self.statistics.inputs(tensor)
         if inputs is None:
-            self.rounded.append(tensor)
             return None
         gram = inputs.gram
         factor = next((x for known, x in self._latest if known is gram), None) or factor_of(gram)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from kvasir.core.errors import ConfigError
-from kvasir.quantize.blocks import BLOCK_FORMATS, Blocks
-from kvasir.quantize.compressed import FolderMethod, Fp8Rows, Groups, Int8Rows
+from kvasir.quantize.compressed import Fp8Rows, Groups, Int8Rows
+from kvasir.quantize.folder import FolderMethod
 from kvasir.quantize.gptq import GptqGroups
+from kvasir.quantize.mixtures import RECIPES, GgufMethod, read_override
+from kvasir.quantize.mxfp4 import Mxfp4Rows
 from kvasir.quantize.scaling import AwqGroups, SmoothInt8
 
 METHODS = (
@@ -18,7 +20,8 @@ METHODS = (
     "int8",
     "smoothquant",
     "fp8",
-    *(f"gguf:{name}" for name in BLOCK_FORMATS),
+    "mxfp4",
+    *(f"gguf:{name}" for name in RECIPES),
 )
 BITS = (4, 8)
 _DEFAULT_GROUP = 128
@@ -27,15 +30,22 @@ _GROUPED: Mapping[str, type[Groups]] = MappingProxyType(
     {"rtn": Groups, "gptq": GptqGroups, "awq": AwqGroups}
 )
 _ROWS: Mapping[str, FolderMethod] = MappingProxyType(
-    {"int8": Int8Rows(), "smoothquant": SmoothInt8(), "fp8": Fp8Rows()}
+    {"int8": Int8Rows(), "smoothquant": SmoothInt8(), "fp8": Fp8Rows(), "mxfp4": Mxfp4Rows()}
 )
-_FLOATS = ("nf4", "fp4", "nvfp4", "mxfp4", "fp8-block")
+_FLOATS = ("nf4", "fp4", "nvfp4", "fp8-block")
 
 
 def method_named(
-    name: str, bits: int | None, group: int | None, is_symmetric: bool | None
-) -> FolderMethod | Blocks:
-    """Raises ConfigError for a method that is none, and for options that it does not have."""
+    name: str,
+    bits: int | None,
+    group: int | None,
+    is_symmetric: bool | None,
+    tensor_types: Sequence[str] = (),
+) -> FolderMethod | GgufMethod:
+    """``tensor_types``: of GGUF files, parts of names and formats. Raises ConfigError for a method
+    that is none, and for options that it does not have."""
+    if tensor_types and not name.startswith("gguf:"):
+        raise ConfigError(f"--tensor-type is an option of gguf: {name} has one form")
     if name in _GROUPED:
         found = _GROUPED[name](
             bits or _DEFAULT_BITS, group or _DEFAULT_GROUP, is_symmetric is not False
@@ -53,7 +63,9 @@ def method_named(
         raise ConfigError(
             f"{said[0]} is an option of {', '.join(_GROUPED)}: {name} has one form, leave it out"
         )
-    return _ROWS[name] if name in _ROWS else Blocks(name.removeprefix("gguf:"))
+    if name in _ROWS:
+        return _ROWS[name]
+    return GgufMethod(name.removeprefix("gguf:"), tuple(map(read_override, tensor_types)))
 
 
 def _reason(name: str) -> str:
@@ -61,5 +73,5 @@ def _reason(name: str) -> str:
     if word in _FLOATS:
         return "it is read and not made yet; "
     if word.startswith("gguf:"):
-        return "of GGUF's formats only those of one scale for 32 weights are made yet; "
+        return "formats of codebooks (IQ) are read and not made; "
     return ""

@@ -3,7 +3,7 @@ divided."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -42,18 +42,35 @@ class Scaled:
     ) -> None:
         """``tensors`` in the order in which they are written."""
         self._method, self._tensors, self._calibrate = method, tensors, calibrate
-        self._quantized = frozenset(quantized)
+        self._order, self._quantized = quantized, frozenset(quantized)
         self._reading = {name: fold for fold in folds for name in fold.readers}
         self._giving = {name: fold for fold in folds for name in fold.givers}
         self._chosen: dict[str, Scales | None] = {}
-        self.rounded = [x for x in quantized if x not in self._reading]
-        """Matrices whose inputs nothing scales."""
 
     @cached_property
     def statistics(self) -> Statistics:
         """Made when it is asked for: when all else is known to be possible."""
-        touched = [y[x] for x in self._tensors for y in (self._reading, self._giving) if x in y]
-        return self._calibrate(tuple(dict.fromkeys(fold.readers[0] for fold in touched)))
+        return self._calibrate(self._asked(self._tensors))
+
+    @property
+    def rounded(self) -> tuple[str, ...]:
+        """Matrices whose inputs nothing scales."""
+        found = {x: self._reading.get(x) for x in self._order}
+        return tuple(
+            x
+            for x, fold in found.items()
+            if fold is None or not self.statistics.knows(fold.readers[0])
+        )
+
+    def skip(self, done: Collection[str]) -> None:
+        """Tensors that are written."""
+        left = self._asked([x for x in self._tensors if x not in done])
+        self.statistics.forget(set(self._asked(self._tensors)) - set(left))
+
+    def _asked(self, tensors: Iterable[str]) -> tuple[str, ...]:
+        """One matrix of each fold that those tensors are of, in their order."""
+        touched = [y[x] for x in tensors for y in (self._reading, self._giving) if x in y]
+        return tuple(dict.fromkeys(fold.readers[0] for fold in touched))
 
     def of(self, info: TensorInfo) -> RowMethod | None:
         """None for tensors that stay as they are."""
@@ -92,7 +109,6 @@ class Scaled:
     def _choose(self, fold: Fold) -> Scales | None:
         inputs = self.statistics.inputs(fold.readers[0])
         if inputs is None:
-            self.rounded.extend(fold.readers)
             return None
         matrices = [values_of(self._tensors[x]) for x in fold.readers]
         scales = chosen(self._method, inputs, matrices, fold.heads)

@@ -101,7 +101,7 @@ def _weighted(error: Matrix, inputs: Inputs) -> float:
 
 def _tied(scales: Vector, n_heads: int, size: int) -> Vector:
     logs = np.log(scales).reshape(-1, n_heads, size).mean(axis=1, keepdims=True)
-    return np.exp(np.repeat(logs, n_heads, axis=1)).reshape(-1)
+    return np.asarray(np.exp(np.repeat(logs, n_heads, axis=1)).reshape(-1), np.float32)
 
 
 def _share(w: Matrix, group: int) -> Vector:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -17,7 +18,9 @@ class Inputs(NamedTuple):
     """Of the rows x [T, K] that a linear reads."""
 
     gram: Matrix
-    """x^T x, [K, K]."""
+    """x^T x, [K, K]; [0, 0] where it is not asked for."""
+    squares: Vector
+    """Mean of x^2."""
     mean: Vector
     """Of |x|."""
     peak: Vector
@@ -40,4 +43,12 @@ class Statistics(Protocol):
         """Of the rows that meet a matrix, the same value for matrices that meet the same rows; None
         for one of which they are not known. Each matrix is asked for once, in the order in which
         they were announced."""
+        ...
+
+    def knows(self, tensor: str) -> bool:
+        """Whether it has, or had, its inputs."""
+        ...
+
+    def forget(self, tensors: Collection[str]) -> None:
+        """That nobody will ask for."""
         ...

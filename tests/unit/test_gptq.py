@@ -101,7 +101,9 @@ def test_outputs_come_nearer(tmp_path: Path) -> None:
     """Of every linear on what it read; and the same bytes again."""
     origin = str(tiny.write_hf(llama(), tmp_path / "origin"))
 
-    def calibrated(model: LoadedModel, tensors: Sequence[str]) -> Calibration:
+    def calibrated(
+        model: LoadedModel, tensors: Sequence[str], kept: Path | None = None
+    ) -> Calibration:
         return Calibration(model, tensors, EngineOptions(threads=1), "self", 2)
 
     made = quantize(origin, GPTQ, tmp_path / "gptq", calibrate=calibrated)

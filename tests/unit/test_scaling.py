@@ -31,7 +31,7 @@ Floats = NDArray[np.float32]
 PROMPT = tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(12))
 
 
-def calibrated(model: LoadedModel, tensors: Sequence[str]) -> Calibration:
+def calibrated(model: LoadedModel, tensors: Sequence[str], kept: Path | None = None) -> Calibration:
     return Calibration(model, tensors, EngineOptions(threads=1), "self", 2)
 
 
@@ -92,7 +92,9 @@ def test_inputs_of_experts_and_routers_stay(tmp_path: Path) -> None:
 def read(k: int, rng: np.random.Generator) -> Inputs:
     x = rng.standard_normal((300, k), np.float32) * np.exp(rng.standard_normal(k, np.float32) * 2)
     sizes = np.abs(x)
-    return Inputs(x.T @ x, sizes.mean(axis=0), sizes.max(axis=0), x[::3], len(x))
+    squares = np.square(x).mean(axis=0)
+    mean, peak = sizes.mean(axis=0), sizes.max(axis=0)
+    return Inputs(x.T @ x, squares, mean, peak, x[::3], len(x))
 
 
 @pytest.mark.parametrize("method", [AwqGroups(4, 32, True), SmoothInt8()], ids=["awq", "smooth"])
