@@ -156,7 +156,7 @@ def test_files(tmp_path: Path) -> None:
     assert formats["output.weight"] == "Q6_K"
     assert source.config["general.file_type"] == 15
     expected, found = (reference_logits(load(tmp_path / x), PROMPT) for x in ("origin.gguf", made))
-    assert 0 < np.square(found - expected).mean() < 0.05 * np.square(expected).mean()
+    assert 0 < np.square(found - expected).mean() < 0.25 * np.square(expected).mean()
 
     def calibrated(
         model: LoadedModel, tensors: Sequence[str], kept: Path | None = None

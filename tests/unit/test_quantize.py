@@ -38,7 +38,7 @@ FOLDERS = {
     "rtn-8": ("rtn", {"bits": 8}, 0.51, 0.03),
     "int8": ("int8", {}, 0.501, 0.03),
     "fp8": ("fp8", {}, 16.0, 0.2),
-    "mxfp4": ("mxfp4", {}, 0.5, 0.5),
+    "mxfp4": ("mxfp4", {}, 0.5, 0.6),
 }
 
 
@@ -222,7 +222,7 @@ def origins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     [
         ("FOLDER --method awq", ["128", "q_proj.weight have 64", "32 would fit all 21"]),
         ("FOLDER --method nf4", ["'nf4'", "read and not made"]),
-        ("FOLDER --method gguf:Q4_K_M", ["'gguf:Q4_K_M'", "gguf:Q8_0"]),
+        ("FOLDER --method gguf:IQ3_M", ["'gguf:IQ3_M'", "codebooks", "gguf:Q8_0"]),
         ("FOLDER --method int8 --group-size 32", ["--group-size", "rtn"]),
         ("FOLDER --method rtn --bits 3", ["--bits is 3", "4 or 8"]),
         ("FOLDER --method rtn --group-size 48", ["--group-size is 48", "32"]),
