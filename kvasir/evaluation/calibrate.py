@@ -129,7 +129,7 @@ class Calibration:
     def _gather(self, values: Sequence[str]) -> None:
         until = self._last_record(values)
         n = sum(map(len, self._chunks))
-        sums = {x: _Sums(self._columns(x), -(-n // _SAMPLE), self._has_grams) for x in values}
+        sums = {x: _Moments(self._columns(x), -(-n // _SAMPLE), self._has_grams) for x in values}
         for i, tokens in enumerate(self._chunks):
             runs: dict[str, list[Floats]] = {x: [] for x in values}
             for n_rows in self._reader.steps(tokens, until):
@@ -157,7 +157,7 @@ class Calibration:
         return (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(n, -1)
 
 
-class _Sums:
+class _Moments:
     """Of rows of ``k`` numbers, chunk by chunk; each ``step``-th is kept."""
 
     def __init__(self, k: int, step: int, has_gram: bool) -> None:

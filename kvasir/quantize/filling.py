@@ -23,7 +23,7 @@ _ALIGNED = 32
 Told = Callable[[int, int], None]
 
 
-class Record(Protocol):
+class WrittenTensors(Protocol):
     """Of a run that may be killed: which tensors are in the file."""
 
     def has(self, name: str) -> bool: ...
@@ -48,7 +48,7 @@ def fill(
     pieces: Sequence[Piece],
     places: Mapping[str, int],
     release: Callable[[], None],
-    record: Record,
+    record: WrittenTensors,
     told: Told,
 ) -> None:
     """``places``: where each target begins. ``release`` gives back what was read of the source;

@@ -12,7 +12,7 @@ from kvasir.formats.safetensors import INDEX_NAME, SINGLE_NAME
 from kvasir.formats.types import TensorInfo
 from kvasir.quantize.choose import Selection
 from kvasir.quantize.compressed import Fp8Rows, Groups, Int8Rows
-from kvasir.quantize.filling import Piece, Record, Told, copied, fill, opened
+from kvasir.quantize.filling import Piece, Told, WrittenTensors, copied, fill, opened
 from kvasir.quantize.mxfp4 import Mxfp4Rows
 from kvasir.quantize.target import RowMethod
 from kvasir.weights.source import ModelSource
@@ -43,7 +43,7 @@ def write_folder(
     choice: Selection,
     pieces: Sequence[Piece],
     metadata: dict[str, str],
-    record: Record,
+    record: WrittenTensors,
     told: Told,
 ) -> None:
     """Weights, config, and the files beside them, into a folder that is empty or has part of
@@ -68,7 +68,7 @@ def _write_weights(
     source: ModelSource,
     pieces: Sequence[Piece],
     metadata: dict[str, str],
-    record: Record,
+    record: WrittenTensors,
     told: Told,
 ) -> None:
     header: dict[str, object] = {"__metadata__": {"format": "pt", **metadata}}

@@ -36,12 +36,12 @@ class Fold(msgspec.Struct, frozen=True):
 
 def folds_of(program: Program, quantized: Collection[str]) -> tuple[Fold, ...]:
     """In the order of the program; every reader is among ``quantized``."""
-    graph = _Graph(program, frozenset(quantized))
+    graph = _Dataflow(program, frozenset(quantized))
     found = (graph.fold(value) for op in program.ops for value in op.outs)
     return tuple(x for x in found if x is not None)
 
 
-class _Graph:
+class _Dataflow:
     def __init__(self, program: Program, quantized: frozenset[str]) -> None:
         self._program, self._quantized = program, quantized
         self._maker = {value: op for op in program.ops for value in op.outs}

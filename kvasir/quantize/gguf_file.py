@@ -10,7 +10,7 @@ from kvasir.formats.gguf import MAGIC
 from kvasir.formats.gguf_values import Reader, read_value
 from kvasir.formats.mapped import TensorFile
 from kvasir.formats.types import STORED, TensorInfo
-from kvasir.quantize.filling import Piece, Record, Told, copied, fill, opened
+from kvasir.quantize.filling import Piece, Told, WrittenTensors, copied, fill, opened
 from kvasir.quantize.gguf_rows import Blocks, ImportantRows, Squares
 from kvasir.quantize.mixtures import GgufMethod
 from kvasir.quantize.target import RowMethod
@@ -45,7 +45,7 @@ def write_gguf_file(
     method: GgufMethod,
     pieces: Sequence[Piece],
     metadata: dict[str, str],
-    record: Record,
+    record: WrittenTensors,
     told: Told,
 ) -> None:
     """All keys as they are, byte for byte, but those that say how weights are stored."""

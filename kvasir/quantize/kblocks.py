@@ -29,7 +29,7 @@ class Runs(NamedTuple):
     weight: Matrix
 
 
-class Heads(NamedTuple):
+class SuperScales(NamedTuple):
     """Of super-blocks, [n, 1], as f16 has them."""
 
     d: Matrix
@@ -83,7 +83,7 @@ def affine(runs: Runs, top: int, scale_top: int) -> Affine:
     """Codes from 0 to ``top``, scales and lows to ``scale_top``."""
     scales, lows = affine_runs(runs, top)
     tops = (x.max(axis=1, keepdims=True) / np.float32(scale_top) for x in (scales, lows))
-    heads = Heads(*map(half, tops))
+    heads = SuperScales(*map(half, tops))
     best = _affine_codes(runs, scales, lows, heads, top, scale_top)
     least = _error(runs, best.steps, best.lowered)
     for _ in range(_ROUNDS):
@@ -99,7 +99,7 @@ def affine(runs: Runs, top: int, scale_top: int) -> Affine:
 
 
 def _affine_codes(
-    runs: Runs, scales: Matrix, lows: Matrix, heads: Heads, top: int, scale_top: int
+    runs: Runs, scales: Matrix, lows: Matrix, heads: SuperScales, top: int, scale_top: int
 ) -> Affine:
     of_scales = whole(scales * inverse(heads.d), scale_top)
     of_lows = whole(lows * inverse(heads.dmin), scale_top)
@@ -110,7 +110,7 @@ def _affine_codes(
 
 def affine_runs(runs: Runs, top: int) -> tuple[Matrix, Matrix]:
     """The best scale and low >= 0 of each run, x near scale * code - low."""
-    x, sums = runs.x, _Sums(runs)
+    x, sums = runs.x, _LeastSquares(runs)
     low = np.maximum(-x.min(axis=2), 0)
     span = x.max(axis=2) + low
     best_scale, best_low = span / np.float32(top), low
@@ -129,7 +129,7 @@ def affine_runs(runs: Runs, top: int) -> tuple[Matrix, Matrix]:
     return best_scale, best_low
 
 
-class _Sums:
+class _LeastSquares:
     """Of runs, for least squares with codes."""
 
     def __init__(self, runs: Runs) -> None:
@@ -157,7 +157,7 @@ class _Sums:
         return scale, low, np.where(scale > 0, error, self._wxx)
 
 
-def _fitted(runs: Runs, found: Affine) -> Heads:
+def _fitted(runs: Runs, found: Affine) -> SuperScales:
     """By least squares, for the scales, lows and codes of ``found``."""
     x, weight = runs
     steps, lows = found.scales[..., None] * found.codes, found.lows
@@ -169,7 +169,7 @@ def _fitted(runs: Runs, found: Affine) -> Heads:
     over = inverse(a * c - b * b)
     d, dmin = (c * ax - b * cx) * over, (b * ax - a * cx) * over
     usable = (d > 0) & (dmin > 0)
-    return Heads(half(np.where(usable, d, found.d)), half(np.where(usable, dmin, found.dmin)))
+    return SuperScales(half(np.where(usable, d, found.d)), half(np.where(usable, dmin, found.dmin)))
 
 
 def _error(runs: Runs, steps: Matrix, lowered: Matrix | float = 0.0) -> Matrix:

@@ -54,7 +54,7 @@ _FUSED = MappingProxyType({"Q3_K_M": "Q4_K", "Q3_K_L": "Q4_K", "Q4_K_M": "Q5_K",
 _BLOCK = re.compile(r"blk\.([0-9]+)\.")
 
 
-class Layer(NamedTuple):
+class LayerAt(NamedTuple):
     at: int
     n: int
 
@@ -70,7 +70,7 @@ class Layer(NamedTuple):
         return ends or (self.at - eighth) % 3 == 2
 
 
-class Sizes(NamedTuple):
+class ModelSizes(NamedTuple):
     """Of a model, as its metadata has them."""
 
     n_layers: int
@@ -114,14 +114,14 @@ class GgufMethod(msgspec.Struct, frozen=True):
             found |= dict.fromkeys(matching, format)
         return {x: fitting(format, rows[x]) for x, format in found.items()}
 
-    def _wide(self, name: str, sizes: Sizes, has_head: bool) -> str:
+    def _wide(self, name: str, sizes: ModelSizes, has_head: bool) -> str:
         """The recipe's format, of rows of super-blocks."""
         usual, block = RECIPES[self.recipe].format, _BLOCK.match(name)
         if not self.is_mixed:
             return usual
         if block is None:
             return "Q6_K" if name == (_HEAD if has_head else _EMBEDDINGS) else usual
-        layer, part = Layer(int(block[1]), sizes.n_layers), name[block.end() :]
+        layer, part = LayerAt(int(block[1]), sizes.n_layers), name[block.end() :]
         if part == "attn_v.weight":
             return self._of_values(layer, sizes) or usual
         if part == "attn_k.weight" and sizes.n_experts == 8:
@@ -133,7 +133,7 @@ class GgufMethod(msgspec.Struct, frozen=True):
             return "Q5_K" if of_experts else _ATTENTION.get(self.recipe, usual)
         return (self._of_down(layer) if part.startswith("ffn_down") else "") or usual
 
-    def _of_values(self, layer: Layer, sizes: Sizes) -> str:
+    def _of_values(self, layer: LayerAt, sizes: ModelSizes) -> str:
         if sizes.n_experts == 8:
             return "Q8_0"
         recipe, found = self.recipe, ""
@@ -148,7 +148,7 @@ class GgufMethod(msgspec.Struct, frozen=True):
         of_70b = sizes.n_layers == 80 and sizes.heads_a_value == 8
         return "Q5_K" if of_70b and (found or RECIPES[recipe].format) in ("Q3_K", "Q4_K") else found
 
-    def _of_down(self, layer: Layer) -> str:
+    def _of_down(self, layer: LayerAt) -> str:
         recipe = self.recipe
         if recipe == "Q2_K":
             return "Q3_K"
@@ -183,7 +183,7 @@ def read_override(text: str) -> tuple[str, str]:
     return pattern, format.upper()
 
 
-def _sizes(source: ModelSource) -> Sizes:
+def _sizes(source: ModelSource) -> ModelSizes:
     arch = source.config.get("general.architecture")
 
     def number(key: str) -> int:
@@ -192,4 +192,6 @@ def _sizes(source: ModelSource) -> Sizes:
         return max((x for x in values if isinstance(x, int)), default=0)
 
     heads, of_values = number("attention.head_count"), number("attention.head_count_kv")
-    return Sizes(number("block_count"), heads // (of_values or heads or 1), number("expert_count"))
+    return ModelSizes(
+        number("block_count"), heads // (of_values or heads or 1), number("expert_count")
+    )

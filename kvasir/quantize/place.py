@@ -16,7 +16,7 @@ from kvasir.core.errors import ConfigError
 _SETTINGS, _JOURNAL, _TEXT, _LOCK = "settings", "journal", "text", "lock"
 
 
-class Place:
+class PartialOutput:
     """A folder beside ``output`` that one process has at a time."""
 
     def __init__(self, output: Path, settings: Mapping[str, object]) -> None:

@@ -24,7 +24,7 @@ from kvasir.quantize.gptq import Calibrated, GptqGroups
 from kvasir.quantize.important import Important
 from kvasir.quantize.judged import KEY, ROOM, Judge, fill_in
 from kvasir.quantize.mixtures import GgufMethod
-from kvasir.quantize.place import Place
+from kvasir.quantize.place import PartialOutput
 from kvasir.quantize.scaled import Scaled, ScalingMethod
 from kvasir.quantize.statistics import Statistics
 from kvasir.quantize.target import RowMethod
@@ -91,7 +91,7 @@ def quantize(
     choice = choose(loaded, with_head)
     if isinstance(method, Groups):
         _check_groups(loaded, method, choice)
-    place = Place(output, _settings(loaded, method, with_head, judge))
+    place = PartialOutput(output, _settings(loaded, method, with_head, judge))
     try:
         made = _made(loaded, method, choice, calibrate, place, told, judge)
         if judge is not None:
@@ -120,7 +120,7 @@ def _made(
     method: Method,
     choice: Selection,
     calibrate: Calibrate | None,
-    place: Place,
+    place: PartialOutput,
     told: Told,
     judge: Judge | None,
 ) -> Made:
@@ -256,7 +256,7 @@ def _write(
     choice: Selection,
     pieces: Sequence[Piece],
     metadata: dict[str, str],
-    place: Place,
+    place: PartialOutput,
     told: Told,
 ) -> None:
     """Whole."""

@@ -23,7 +23,7 @@ _LEAST = np.float32(1e-4)
 """Of the largest of all: inputs and weights that hardly occur."""
 
 
-class Scaling(Protocol):
+class ScalesInputs(Protocol):
     """A method whose matrices are rounded after their columns were scaled."""
 
     def candidates(self, inputs: Inputs, matrices: Sequence[Matrix]) -> Iterator[Vector]:
@@ -79,7 +79,7 @@ class SmoothInt8(Int8Rows, frozen=True):
 
 
 def chosen(
-    method: Scaling, inputs: Inputs, matrices: Sequence[Matrix], heads: tuple[int, int] | None
+    method: ScalesInputs, inputs: Inputs, matrices: Sequence[Matrix], heads: tuple[int, int] | None
 ) -> Vector:
     """[K], of the candidate with the least loss; the largest times the smallest is 1. ``heads``: so
     many heads of queries read the same values, of that size, and share their scales."""

@@ -20,7 +20,7 @@ from kvasir.quantize.choose import Selection
 from kvasir.quantize.gguf_rows import BLOCK_FORMATS, Blocks
 from kvasir.quantize.kpacking import K_ENCODERS
 from kvasir.quantize.methods import method_named
-from kvasir.quantize.mixtures import GgufMethod, Layer, Sizes, fitting, read_override
+from kvasir.quantize.mixtures import GgufMethod, LayerAt, ModelSizes, fitting, read_override
 from kvasir.quantize.quantize import quantize
 from kvasir.weights.source import open_model
 from tests import tiny
@@ -108,15 +108,15 @@ def test_odd_weights(format: str) -> None:
 
 def test_mixtures() -> None:
     """As llama-quantize takes them; 32 layers of one head of values for one of queries."""
-    sizes = Sizes(32, 1, 0)
+    sizes = ModelSizes(32, 1, 0)
 
-    def of(recipe: str, part: str, sizes: Sizes = sizes) -> str:
+    def of(recipe: str, part: str, sizes: ModelSizes = sizes) -> str:
         found = [GgufMethod(recipe)._wide(f"blk.{i}.{part}.weight", sizes, True) for i in range(32)]
         usual = max(set(found), key=found.count)
         odd = [i for i in range(32) if found[i] != usual]
         return usual if not odd else f"{usual}, {found[odd[0]]} of {odd}"
 
-    more = [i for i in range(32) if Layer(i, 32).takes_more]
+    more = [i for i in range(32) if LayerAt(i, 32).takes_more]
     assert more == [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]
     for recipe in ("Q4_K_M", "Q5_K_M"):
         methods = [GgufMethod(recipe)._wide(f"blk.{i}.ffn_down.weight", sizes, True) for i in more]
@@ -126,10 +126,10 @@ def test_mixtures() -> None:
     assert of("Q3_K_M", "ffn_down") == "Q4_K, Q5_K of [0, 1]"
     assert of("Q3_K_M", "attn_v") == "Q4_K, Q5_K of [0, 1]"
     assert of("Q3_K_M", "attn_output") == "Q4_K" and of("Q3_K_L", "ffn_down") == "Q5_K"
-    assert of("Q2_K", "attn_v") == "Q3_K" and of("Q2_K", "attn_v", Sizes(32, 4, 0)) == "Q4_K"
-    assert of("Q4_K_M", "attn_k", Sizes(32, 4, 8)) == "Q8_0"
-    assert of("Q4_K_M", "attn_output", Sizes(32, 4, 8)) == "Q5_K"
-    assert of("Q4_K_S", "attn_v", Sizes(80, 8, 0)) == "Q5_K"
+    assert of("Q2_K", "attn_v") == "Q3_K" and of("Q2_K", "attn_v", ModelSizes(32, 4, 0)) == "Q4_K"
+    assert of("Q4_K_M", "attn_k", ModelSizes(32, 4, 8)) == "Q8_0"
+    assert of("Q4_K_M", "attn_output", ModelSizes(32, 4, 8)) == "Q5_K"
+    assert of("Q4_K_S", "attn_v", ModelSizes(80, 8, 0)) == "Q5_K"
     assert of("Q6_K", "ffn_down") == "Q6_K" and of("Q4_K_M", "attn_qkv") == "Q5_K"
     for has_head, head, embeddings in ((True, "Q6_K", "Q4_K"), (False, "Q4_K", "Q6_K")):
         method = GgufMethod("Q4_K_M")

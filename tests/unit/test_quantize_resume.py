@@ -17,7 +17,7 @@ import pytest
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.quantize.factor import inverse_factor
 from kvasir.quantize.methods import method_named
-from kvasir.quantize.place import Place
+from kvasir.quantize.place import PartialOutput
 from kvasir.quantize.quantize import quantize
 from kvasir.weights.source import open_model
 from tests import tiny
@@ -118,11 +118,11 @@ def test_what_is_there_is_not_made_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_one_process_writes(tmp_path: Path) -> None:
     """And what ends in an error leaves nothing."""
-    place = Place(tmp_path / "made", {})
+    place = PartialOutput(tmp_path / "made", {})
     with pytest.raises(ConfigError, match="another process is writing it"):
-        Place(tmp_path / "made", {})
+        PartialOutput(tmp_path / "made", {})
     place.close()
-    Place(tmp_path / "made", {}).close()
+    PartialOutput(tmp_path / "made", {}).close()
     model = llama()
     model.tensors["model.layers.1.mlp.up_proj.weight"][3, 5] = np.inf
     origin = tiny.write_hf(model, tmp_path / "origin")
