@@ -11,7 +11,7 @@ from kvasir.cli.options import take, with_options
 from kvasir.cli.startup import interruptible
 from kvasir.cli.terminal import show
 from kvasir.config.options import EngineOptions, describe
-from kvasir.core.errors import ConfigError, KvasirError
+from kvasir.core.errors import ConfigError
 
 _TAKEN = (
     *("model", "dtype", "kv_cache_dtype", "threads", "cpu_affinity", "numa", "huge_pages", "isa"),
@@ -19,12 +19,6 @@ _TAKEN = (
 )
 """Of the options of an engine, those that this needs; the others follow from the text."""
 _SKIPPED = tuple(x.name for x in describe(EngineOptions) if x.name not in _TAKEN)
-
-
-class UnmetError(KvasirError):
-    """A figure breaks a bound of --require."""
-
-    code = "requirement_unmet"
 
 
 @click.command()
@@ -52,7 +46,7 @@ def evaluate(
     from kvasir.cli.evaluate_text import figures_json, figures_text, progress
     from kvasir.evaluation.evaluate import Evaluation
     from kvasir.evaluation.evaluate import evaluate as evaluated
-    from kvasir.evaluation.gates import parse_gate
+    from kvasir.evaluation.gates import UnmetError, parse_gate
 
     gates = [parse_gate(x) for x in require]
     paired = [x.name for x in gates if x.is_paired]

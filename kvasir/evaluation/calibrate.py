@@ -1,8 +1,9 @@
-"""What the linears of a model read of a text: X^T X of their rows, as the engine computes them."""
+"""What the linears of a model read of a text, as the engine computes it: X^T X of their rows, and
+the sizes of each input."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace as with_options
 from hashlib import blake2b
 from pathlib import Path
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from kvasir.config.cpu import PACKED_CACHE_OFF
 from kvasir.config.options import EngineOptions
-from kvasir.core.errors import ConfigError
+from kvasir.core.errors import ConfigError, ModelError
 from kvasir.engine.build import resolve_options
 from kvasir.evaluation.chunks import SELF, Chunks, chunks_of_file, chunks_written
 from kvasir.evaluation.reader import STEP, ChunkReader
@@ -23,6 +24,7 @@ from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.ir.bundle import as_bundle
 from kvasir.ir.program import Program
 from kvasir.models.loaded import LoadedModel
+from kvasir.quantize.statistics import Inputs
 
 CHUNK = 512
 """Tokens of a chunk; fewer of a model that has room for fewer."""
@@ -31,6 +33,8 @@ MAX_CHUNKS = 128
 """Of a file that are read, unless another number is asked for."""
 _BUDGET = 1 << 30
 """Bytes of the products that are gathered in one pass over the text, where one is not larger."""
+_SAMPLE = 256
+"""Rows that are kept of each input, at most."""
 Floats = NDArray[np.float32]
 Told = Callable[[int, int], None]
 
@@ -44,13 +48,17 @@ class Calibration:
         model: LoadedModel,
         tensors: Sequence[str],
         options: EngineOptions,
-        text: str,
+        text: str | Chunks,
         n_chunks: int | None = None,
         told: Told = lambda done, n: None,
+        has_grams: bool = True,
+        kept: Path | None = None,
     ) -> None:
-        """``tensors``: matrices in the order in which they will be asked for; ``text``: a file, or
-        ``self``; ``told``: how many chunks of how many a pass has read. Raises ConfigError."""
-        if text != SELF and not Path(text).is_file():
+        """``tensors``: matrices in the order in which they will be asked for; ``text``: a file,
+        ``self``, or chunks of tokens; ``told``: how many chunks of how many a pass has read;
+        ``has_grams``: without them all inputs take one pass; ``kept``:
+        where chunks that the model writes are kept. Raises ConfigError."""
+        if isinstance(text, str) and text != SELF and not Path(text).is_file():
             raise ConfigError(
                 f"--calibration {text} is no file: give one of plain text in the model's language, "
                 f"or '{SELF}' for texts that the model writes"
@@ -58,41 +66,50 @@ class Calibration:
         program, executor = _executor(model, options)
         self._executor, self._program = executor, program
         self._reader = ChunkReader(executor)
-        self._chunks = _chunks(model, text, n_chunks, self._reader)
+        self._chunks = (
+            _chunks(model, text, n_chunks, self._reader, kept) if isinstance(text, str) else text
+        )
         self._told = told
-        inputs = _inputs(program)
+        self._has_grams = has_grams
+        self._known = inputs = _inputs(program)
         self._wanted = [(name, inputs[name]) for name in tensors if name in inputs]
         """Tensors that nobody asked for yet, and the values that they meet."""
-        self._grams: dict[str, Floats] = {}
+        self._found: dict[str, Inputs] = {}
 
     @property
     def digest(self) -> str:
         tokens = np.array([x for chunk in self._chunks for x in (*chunk, -1)], np.int32)
         return blake2b(tokens.tobytes(), digest_size=16).hexdigest()
 
-    def gram(self, tensor: str) -> Floats | None:
-        """As ``Statistics`` has it (``quantize.gptq``)."""
+    def inputs(self, tensor: str) -> Inputs | None:
+        """As ``Statistics`` has it. Raises ModelError for numbers that are not finite."""
         value = dict(self._wanted).get(tensor)
         if value is None:
             return None
-        if value not in self._grams:
+        if value not in self._found:
             self._gather(self._next_values(value))
-        found = self._grams[value]
+        found = self._found[value]
         self._wanted = [x for x in self._wanted if x[0] != tensor]
         if value not in {x for _, x in self._wanted}:
-            del self._grams[value]
+            del self._found[value]
         return found
+
+    def knows(self, tensor: str) -> bool:
+        return tensor in self._known
+
+    def forget(self, tensors: Collection[str]) -> None:
+        self._wanted = [x for x in self._wanted if x[0] not in tensors]
 
     def close(self) -> None:
         self._executor.close()
 
     def _next_values(self, first: str) -> list[str]:
         """``first``, and those that are asked for next, while there is room."""
-        found, left = [first], _BUDGET - sum(x.nbytes for x in self._grams.values())
-        left -= 4 * self._columns(first) ** 2
+        found, left = [first], _BUDGET - sum(x.gram.nbytes for x in self._found.values())
+        left -= self._size(first)
         for _, value in self._wanted:
-            size = 4 * self._columns(value) ** 2
-            if value in found or value in self._grams:
+            size = self._size(value)
+            if value in found or value in self._found:
                 continue
             if size > left:
                 break
@@ -100,22 +117,28 @@ class Calibration:
             left -= size
         return found
 
+    def _size(self, value: str) -> int:
+        """Bytes that stay of it."""
+        k = self._columns(value)
+        return 4 * k * (_SAMPLE + (k if self._has_grams else 0))
+
     def _columns(self, value: str) -> int:
         lowered = self._executor.lowered
         return lowered.buffers[lowered.values[value]].columns
 
     def _gather(self, values: Sequence[str]) -> None:
         until = self._last_record(values)
-        self._grams |= {x: np.zeros((self._columns(x),) * 2, np.float32) for x in values}
+        n = sum(map(len, self._chunks))
+        sums = {x: _Moments(self._columns(x), -(-n // _SAMPLE), self._has_grams) for x in values}
         for i, tokens in enumerate(self._chunks):
             runs: dict[str, list[Floats]] = {x: [] for x in values}
-            for n in self._reader.steps(tokens, until):
+            for n_rows in self._reader.steps(tokens, until):
                 for x, rows in runs.items():
-                    rows.append(self._rows(x, n))
+                    rows.append(self._rows(x, n_rows))
             for x, rows in runs.items():
-                both = np.concatenate(rows)
-                self._grams[x] += both.T @ both
+                sums[x].add(np.concatenate(rows))
             self._told(i + 1, len(self._chunks))
+        self._found |= {x: each.inputs() for x, each in sums.items()}
 
     def _last_record(self, values: Sequence[str]) -> int:
         """By which all are computed."""
@@ -134,13 +157,50 @@ class Calibration:
         return (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(n, -1)
 
 
-def calibrated_by(
-    options: EngineOptions, text: str, n_chunks: int | None, told: Told
-) -> Callable[[LoadedModel, Sequence[str]], Calibration]:
-    """Of a model and its matrices, once they are known."""
+class _Moments:
+    """Of rows of ``k`` numbers, chunk by chunk; each ``step``-th is kept."""
 
-    def calibrate(model: LoadedModel, tensors: Sequence[str]) -> Calibration:
-        return Calibration(model, tensors, options, text, n_chunks, told)
+    def __init__(self, k: int, step: int, has_gram: bool) -> None:
+        self._gram = np.zeros((k, k) if has_gram else (0, 0), np.float32)
+        self._sizes: NDArray[np.float64] = np.zeros(k)
+        self._squares: NDArray[np.float64] = np.zeros(k)
+        self._peak = np.zeros(k, np.float32)
+        self._sample: list[Floats] = []
+        self._step, self._n = step, 0
+
+    def add(self, rows: Floats) -> None:
+        sizes = np.abs(rows)
+        if len(self._gram):
+            self._gram += rows.T @ rows
+        self._squares += np.square(rows).sum(axis=0, dtype=np.float64)
+        self._sizes += sizes.sum(axis=0, dtype=np.float64)
+        self._peak = np.maximum(self._peak, sizes.max(axis=0))
+        self._sample.append(rows[-self._n % self._step :: self._step].copy())
+        self._n += len(rows)
+
+    def inputs(self) -> Inputs:
+        if not np.isfinite(self._squares).all():
+            raise ModelError(
+                "a linear meets numbers that are not finite: the checkpoint is damaged"
+            )
+        squares, mean = (
+            (x / max(1, self._n)).astype(np.float32) for x in (self._squares, self._sizes)
+        )
+        sample = np.concatenate(self._sample)
+        return Inputs(self._gram, squares, mean, self._peak, sample, self._n)
+
+
+def calibrated_by(
+    options: EngineOptions,
+    text: str | Chunks,
+    n_chunks: int | None,
+    told: Told,
+    has_grams: bool = True,
+) -> Callable[[LoadedModel, Sequence[str], Path], Calibration]:
+    """Of a model and its matrices, once they are known, and where chunks are kept."""
+
+    def calibrate(model: LoadedModel, tensors: Sequence[str], kept: Path) -> Calibration:
+        return Calibration(model, tensors, options, text, n_chunks, told, has_grams, kept)
 
     return calibrate
 
@@ -181,10 +241,12 @@ def _executor(model: LoadedModel, options: EngineOptions) -> tuple[Program, CpuE
     return tapped, executor
 
 
-def _chunks(model: LoadedModel, text: str, n: int | None, reader: ChunkReader) -> Chunks:
+def _chunks(
+    model: LoadedModel, text: str, n: int | None, reader: ChunkReader, kept: Path | None
+) -> Chunks:
     size = _chunk_size(model)
     if text == SELF:
-        return chunks_written(reader, model, size, n, seed=0)
+        return chunks_written(reader, model, size, n, seed=0, kept=kept)
     found = chunks_of_file(Path(text), model, size, n, OPTIONS)
     return found if n else found[:MAX_CHUNKS]
 

@@ -3,6 +3,7 @@ prompt in front of each, the second half scored."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from kvasir.core.errors import ConfigError, ModelError
@@ -50,11 +51,28 @@ def chunks_of_file(
 
 
 def chunks_written(
-    reader: ChunkReader, model: LoadedModel, size: int, n: int | None, seed: int
+    reader: ChunkReader,
+    model: LoadedModel,
+    size: int,
+    n: int | None,
+    seed: int,
+    kept: Path | None = None,
 ) -> Chunks:
-    """What ``model`` writes, each from what it puts before a prompt; chunk i by ``seed`` + i."""
-    first = _first(model)
-    return [reader.write(first, size, seed + i) for i in range(n or _SELF_CHUNKS)]
+    """What ``model`` writes, each from what it puts before a prompt; chunk i by ``seed`` + i.
+    ``kept``: a file of this model's, to which each is added, and from which those are taken that
+    are there."""
+    first, wanted = _first(model), n or _SELF_CHUNKS
+    if kept is None:
+        return [reader.write(first, size, seed + i) for i in range(wanted)]
+    lines = kept.read_bytes().split(b"\n")[:-1] if kept.exists() else []
+    found: Chunks = [x for x in map(json.loads, lines) if len(x) == size][:wanted]
+    kept.write_bytes(b"".join(json.dumps(x).encode() + b"\n" for x in found))
+    with kept.open("ab") as stream:
+        for i in range(len(found), wanted):
+            found.append(reader.write(first, size, seed + i))
+            stream.write(json.dumps(found[-1]).encode() + b"\n")
+            stream.flush()
+    return found
 
 
 def _before(tokenizer: Tokenizer) -> list[int]:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from kvasir.core.errors import ConfigError
+from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.evaluation.figures import Against, Figures
 
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
@@ -27,6 +27,12 @@ _PAIRED: Mapping[str, Callable[[Against], float]] = MappingProxyType(
 )
 """Figures that need a reference."""
 _GATE = re.compile(r"\s*([a-z0-9_]+)\s*(<=|>=|<|>)\s*([0-9.eE+-]+)\s*")
+
+
+class UnmetError(KvasirError):
+    """A figure breaks a bound of --require."""
+
+    code = "requirement_unmet"
 
 
 class Requirement(msgspec.Struct, frozen=True):

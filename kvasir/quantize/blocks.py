@@ -8,78 +8,112 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.core.errors import ModelError
-from kvasir.formats.types import STORED
-from kvasir.quantize.target import AnyRows, MadeTensor, Matrix
+from kvasir.quantize.kblocks import Runs, affine_runs, centred_runs, importance, inverse
+from kvasir.quantize.target import Matrix
 
 BLOCK = 32
-_FILE_TYPES: Mapping[str, int] = MappingProxyType({"Q4_0": 2, "Q4_1": 3, "Q8_0": 7})
-"""general.file_type of llama.cpp."""
+_TABLE = np.array(
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32
+)
+"""Of IQ4_NL."""
+_MIDDLES = (_TABLE[1:] + _TABLE[:-1]) / np.float32(2)
+_TRIED = tuple(np.float32(x) for x in range(-7, 8))
+"""By how many steps of the table's ends IQ4_NL's scales differ."""
 
 Head = NDArray[np.float32]
 Codes = NDArray[np.uint8]
+Encoder = Callable[[Matrix, Matrix | None], tuple[Head, Codes]]
 
 
-class Blocks(AnyRows, frozen=True):
-    """Blocks of ``format``, one of ``BLOCK_FORMATS``."""
-
-    format: str
-
-    @property
-    def name(self) -> str:
-        return f"gguf:{self.format}"
-
-    @property
-    def file_type(self) -> int:
-        return _FILE_TYPES[self.format]
-
-    def targets(self, tensor: str, shape: tuple[int, ...]) -> tuple[MadeTensor, ...]:
-        return (MadeTensor(tensor, self.format, shape, STORED[self.format].n_bytes(shape)),)
-
-    def encode(self, rows: Matrix) -> tuple[bytes, ...]:
-        head, codes = _ENCODERS[self.format](rows.reshape(-1, BLOCK))
-        with np.errstate(over="ignore"):
-            halves = head.astype("<f2")
-        if not np.isfinite(halves).all():
-            raise ModelError(
-                f"weights up to {np.abs(rows).max():g} need a scale beyond the largest f16 number, "
-                f"which {self.format} has: take another method"
-            )
-        return (np.concatenate([halves.view(np.uint8), codes], axis=1).tobytes(),)
-
-
-def _inverse(d: Head) -> Head:
-    return np.divide(np.float32(1), d, out=np.zeros_like(d), where=d != 0)
-
-
-def _q8_0(x: Matrix) -> tuple[Head, Codes]:
+def _q8_0(x: Matrix, inputs: Matrix | None) -> tuple[Head, Codes]:
     d = np.abs(x).max(axis=1, keepdims=True) / np.float32(127)
-    scaled = x * _inverse(d)
+    scaled = x * inverse(d)
     whole = np.trunc(scaled)  # as C's roundf does: halves away from 0
     away = np.where(np.abs(scaled - whole) >= 0.5, np.copysign(np.float32(1), scaled), 0)
     return d, (whole + away).astype(np.int8).view(np.uint8)
 
 
-def _q4_0(x: Matrix) -> tuple[Head, Codes]:
-    """The number farthest from 0 becomes -8."""
-    d = np.take_along_axis(x, np.abs(x).argmax(axis=1)[:, None], axis=1) / np.float32(-8)
-    return d, _nibbles(np.trunc(x * _inverse(d) + np.float32(8.5)))
+def _q4_0(x: Matrix, inputs: Matrix | None) -> tuple[Head, Codes]:
+    d, codes = _around(x, inputs, 8)
+    return d, _nibbles(codes)
 
 
-def _q4_1(x: Matrix) -> tuple[Head, Codes]:
-    low = x.min(axis=1, keepdims=True)
-    d = (x.max(axis=1, keepdims=True) - low) / np.float32(15)
-    codes = np.trunc((x - low) * _inverse(d) + np.float32(0.5))
-    return np.concatenate([d, low], axis=1), _nibbles(codes)
+def _q5_0(x: Matrix, inputs: Matrix | None) -> tuple[Head, Codes]:
+    d, codes = _around(x, inputs, 16)
+    return d, np.concatenate([_fifth_bits(codes), _nibbles(codes)], axis=1)
 
 
-def _nibbles(codes: Matrix) -> Codes:
+def _q4_1(x: Matrix, inputs: Matrix | None) -> tuple[Head, Codes]:
+    head, codes = _above(x, inputs, 15)
+    return head, _nibbles(codes)
+
+
+def _q5_1(x: Matrix, inputs: Matrix | None) -> tuple[Head, Codes]:
+    head, codes = _above(x, inputs, 31)
+    return head, np.concatenate([_fifth_bits(codes), _nibbles(codes)], axis=1)
+
+
+def _around(x: Matrix, inputs: Matrix | None, half: int) -> tuple[Head, Codes]:
+    """Codes from 0, which is -``half``: of the number farthest from 0, or with the mean squares of
+    inputs of whatever the scale with the least error makes it."""
+    if inputs is None:
+        d = np.take_along_axis(x, np.abs(x).argmax(axis=1)[:, None], axis=1) / np.float32(-half)
+    else:
+        d = centred_runs(Runs(x[:, None], importance(x, inputs)[:, None]), -half)
+    return d, _whole(np.trunc(x * inverse(d) + np.float32(half + 0.5)), 2 * half - 1)
+
+
+def _above(x: Matrix, inputs: Matrix | None, top: int) -> tuple[Head, Codes]:
+    """Codes from 0, which is the minimum, and the head of both."""
+    if inputs is None:
+        low = x.min(axis=1, keepdims=True)
+        d = (x.max(axis=1, keepdims=True) - low) / np.float32(top)
+    else:
+        d, below = affine_runs(Runs(x[:, None], importance(x, inputs)[:, None]), top)
+        low = -below
+    codes = _whole(np.trunc((x - low) * inverse(d) + np.float32(0.5)), top)
+    return np.concatenate([d, low], axis=1), codes
+
+
+def _iq4_nl(x: Matrix, inputs: Matrix | None) -> tuple[Head, Codes]:
+    """Entries of a table: of scales that bring the number farthest from 0 near either end, the one
+    with the least error."""
+    weight = np.square(x) if inputs is None else importance(x, inputs)
+    farthest = np.take_along_axis(x, np.abs(x).argmax(axis=1)[:, None], axis=1)
+    best, most = np.zeros_like(farthest), np.zeros_like(farthest)
+    for end in (_TABLE[0], _TABLE[-1]):
+        for i in _TRIED:
+            values = _TABLE[np.searchsorted(_MIDDLES, x * ((end + i) * inverse(farthest)))]
+            products = (weight * values * x).sum(axis=1, keepdims=True)
+            over = inverse((weight * values * values).sum(axis=1, keepdims=True))
+            better = products * products * over > most
+            best = np.where(better, products * over, best)
+            most = np.where(better, products * products * over, most)
+    return best, _nibbles(np.searchsorted(_MIDDLES, x * inverse(best)).astype(np.uint8))
+
+
+def _whole(codes: Matrix, top: int) -> Codes:
+    return codes.clip(0, top).astype(np.uint8)
+
+
+def _nibbles(codes: Codes) -> Codes:
     """Of 32 codes the first half low, the second high."""
-    found = codes.clip(0, 15).astype(np.uint8)
-    return found[:, : BLOCK // 2] | found[:, BLOCK // 2 :] << np.uint8(4)
+    low = codes & np.uint8(15)
+    return low[:, : BLOCK // 2] | low[:, BLOCK // 2 :] << np.uint8(4)
 
 
-_ENCODERS: Mapping[str, Callable[[Matrix], tuple[Head, Codes]]] = MappingProxyType(
-    {"Q8_0": _q8_0, "Q4_0": _q4_0, "Q4_1": _q4_1}
+def _fifth_bits(codes: Codes) -> Codes:
+    return np.packbits(codes >> np.uint8(4), axis=1, bitorder="little")
+
+
+ENCODERS: Mapping[str, Encoder] = MappingProxyType(
+    {
+        "Q8_0": _q8_0,
+        "Q4_0": _q4_0,
+        "Q4_1": _q4_1,
+        "Q5_0": _q5_0,
+        "Q5_1": _q5_1,
+        "IQ4_NL": _iq4_nl,
+    }
 )
-BLOCK_FORMATS = tuple(_ENCODERS)
+"""Blocks [n, 32] and the mean square of what each weight meets -> scales, minimums and codes."""

@@ -95,11 +95,21 @@ class Groups(AnyRows, frozen=True):
         bits = _bf16((np.maximum(runs.max(axis=2), 0) - low) / np.float32(self.top))
         return Grid(bits, np.rint(-low / _floats(bits)).clip(0, self.top))
 
-    def encode(self, rows: Matrix) -> tuple[bytes, ...]:
-        grid = self.grid(rows)
+    def codes(self, rows: Matrix, grid: Grid) -> Matrix:
+        """The nearest, [rows, K]."""
         runs = rows.reshape(len(rows), -1, self.group)
         codes = np.rint(runs / grid.scales[..., None]) + grid.zeros[..., None]
-        return self.packed(codes.clip(0, self.top).reshape(len(rows), -1), grid)
+        return np.asarray(codes.clip(0, self.top).reshape(len(rows), -1), np.float32)
+
+    def encode(self, rows: Matrix) -> tuple[bytes, ...]:
+        grid = self.grid(rows)
+        return self.packed(self.codes(rows, grid), grid)
+
+    def restored(self, rows: Matrix) -> Matrix:
+        """What is decoded of ``rows`` that were encoded."""
+        grid = self.grid(rows)
+        codes = self.codes(rows, grid).reshape(len(rows), -1, self.group)
+        return ((codes - grid.zeros[..., None]) * grid.scales[..., None]).reshape(rows.shape)
 
     def packed(self, codes: Matrix, grid: Grid) -> tuple[bytes, ...]:
         """``codes``: [rows, K], whole numbers from 0 to ``top``."""
@@ -131,9 +141,17 @@ class Int8Rows(AnyRows, frozen=True):
         return _scaled_rows(tensor, shape, "I8")
 
     def encode(self, rows: Matrix) -> tuple[bytes, ...]:
+        codes, scales = self._codes(rows)
+        return codes.astype(np.int8).tobytes(), scales.astype("<f4").tobytes()
+
+    def restored(self, rows: Matrix) -> Matrix:
+        """What is decoded of ``rows`` that were encoded."""
+        codes, scales = self._codes(rows)
+        return codes * scales
+
+    def _codes(self, rows: Matrix) -> tuple[Matrix, Matrix]:
         scales = finite_scales(2 * np.abs(rows).max(axis=1, keepdims=True) / np.float32(255))
-        codes = np.rint(rows / scales).clip(-128, 127).astype(np.int8)
-        return codes.tobytes(), scales.astype("<f4").tobytes()
+        return np.rint(rows / scales).clip(-128, 127), scales
 
 
 class Fp8Rows(AnyRows, frozen=True):
@@ -156,9 +174,6 @@ class Fp8Rows(AnyRows, frozen=True):
     def encode(self, rows: Matrix) -> tuple[bytes, ...]:
         scales = finite_scales(np.abs(rows).max(axis=1, keepdims=True) / _F8_MAX)
         return e4m3_codes(rows / scales).tobytes(), scales.astype("<f4").tobytes()
-
-
-FolderMethod = Groups | Int8Rows | Fp8Rows
 
 
 def _eight_bits(kind: str, strategy: str, *, is_dynamic: bool) -> Scheme:

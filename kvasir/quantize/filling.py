@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import BinaryIO
+from pathlib import Path
+from typing import BinaryIO, Protocol
 
 import msgspec
 import numpy as np
@@ -19,6 +21,14 @@ _RUN = 1 << 20
 _ALIGNED = 32
 """Rows of a run: zeros of so many fill words."""
 Told = Callable[[int, int], None]
+
+
+class WrittenTensors(Protocol):
+    """Of a run that may be killed: which tensors are in the file."""
+
+    def has(self, name: str) -> bool: ...
+
+    def add(self, name: str) -> None: ...
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -38,18 +48,32 @@ def fill(
     pieces: Sequence[Piece],
     places: Mapping[str, int],
     release: Callable[[], None],
+    record: WrittenTensors,
     told: Told,
 ) -> None:
     """``places``: where each target begins. ``release`` gives back what was read of the source;
     ``told``: how many pieces of how many are done. Raises ModelError naming the tensor."""
     for i, piece in enumerate(pieces):
-        if piece.method is None:
-            stream.seek(places[piece.targets[0].name])
-            stream.write(piece.source.data)
-        else:
-            _encode(stream, piece, piece.method, places)
-        release()
+        if not record.has(piece.source.name):
+            _write(stream, piece, places)
+            stream.flush()
+            os.fsync(stream.fileno())
+            record.add(piece.source.name)
+            release()
         told(i + 1, len(pieces))
+
+
+def opened(path: Path) -> BinaryIO:
+    """To be filled, with what it has."""
+    return path.open("r+b" if path.exists() else "w+b")
+
+
+def _write(stream: BinaryIO, piece: Piece, places: Mapping[str, int]) -> None:
+    if piece.method is None:
+        stream.seek(places[piece.targets[0].name])
+        stream.write(piece.source.data)
+    else:
+        _encode(stream, piece, piece.method, places)
 
 
 def _encode(stream: BinaryIO, piece: Piece, method: RowMethod, places: Mapping[str, int]) -> None:

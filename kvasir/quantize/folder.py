@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kvasir.formats.safetensors import INDEX_NAME, SINGLE_NAME
+from kvasir.formats.types import TensorInfo
 from kvasir.quantize.choose import Selection
-from kvasir.quantize.compressed import FolderMethod
-from kvasir.quantize.filling import Piece, Told, copied, fill
+from kvasir.quantize.compressed import Fp8Rows, Groups, Int8Rows
+from kvasir.quantize.filling import Piece, Told, WrittenTensors, copied, fill, opened
+from kvasir.quantize.mxfp4 import Mxfp4Rows
 from kvasir.quantize.target import RowMethod
 from kvasir.weights.source import ModelSource
 
@@ -22,19 +24,15 @@ _STEP = re.compile(r"[0-9]+_[A-Za-z]+")
 _CODE = ("*.py", "*.bin", "*.pt")
 """What runs when it is loaded is not handed on."""
 _OWN = ("config.json", INDEX_NAME)
+FolderMethod = Groups | Int8Rows | Fp8Rows | Mxfp4Rows
 
 
-def folder_pieces(
-    source: ModelSource,
-    method: FolderMethod,
-    choice: Selection,
-    of_tensor: Callable[[str], RowMethod] | None = None,
-) -> list[Piece]:
-    """In the order of the tensors. ``of_tensor``: the method of each, where they have their own."""
-    quantized, of = set(choice.quantized), of_tensor or (lambda _: method)
+def folder_pieces(source: ModelSource, of: Callable[[TensorInfo], RowMethod | None]) -> list[Piece]:
+    """In the order of the tensors. ``of``: the method of each, None for those that are copied."""
+    pairs = ((x, of(x)) for x in source.tensors.listing())
     return [
-        Piece(x, method.targets(x.name, x.shape), of(x.name)) if x.name in quantized else copied(x)
-        for x in source.tensors.listing()
+        copied(x) if how is None else Piece(x, how.targets(x.name, x.shape), how)
+        for x, how in pairs
     ]
 
 
@@ -45,17 +43,24 @@ def write_folder(
     choice: Selection,
     pieces: Sequence[Piece],
     metadata: dict[str, str],
+    record: WrittenTensors,
     told: Told,
 ) -> None:
-    """Weights, config, and the files beside them, into an empty folder."""
-    _write_weights(folder / SINGLE_NAME, source, pieces, metadata, told)
+    """Weights, config, and the files beside them, into a folder that is empty or has part of
+    them."""
+    _write_weights(folder / SINGLE_NAME, source, pieces, metadata, record, told)
     config = {**source.config, "quantization_config": _config(method, choice)}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     for path in sorted(source.path.iterdir()):
         if path.is_file() and path.suffix in _BESIDE and path.name not in _OWN:
             shutil.copyfile(path, folder / path.name)
         elif path.is_dir() and _STEP.fullmatch(path.name):
-            shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns(*_CODE))
+            shutil.copytree(
+                path,
+                folder / path.name,
+                ignore=shutil.ignore_patterns(*_CODE),
+                dirs_exist_ok=True,
+            )
 
 
 def _write_weights(
@@ -63,6 +68,7 @@ def _write_weights(
     source: ModelSource,
     pieces: Sequence[Piece],
     metadata: dict[str, str],
+    record: WrittenTensors,
     told: Told,
 ) -> None:
     header: dict[str, object] = {"__metadata__": {"format": "pt", **metadata}}
@@ -79,11 +85,11 @@ def _write_weights(
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     begin = 8 + len(text)
-    with path.open("wb") as stream:
+    with opened(path) as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
         stream.truncate(begin + at)
         found = {name: begin + place for name, place in places.items()}
-        fill(stream, pieces, found, source.release, told)
+        fill(stream, pieces, found, source.release, record, told)
 
 
 def _config(method: FolderMethod, choice: Selection) -> dict[str, object]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kvasir.formats.gguf import MAGIC
 from kvasir.formats.gguf_values import Reader, read_value
 from kvasir.formats.mapped import TensorFile
-from kvasir.formats.types import STORED
-from kvasir.quantize.blocks import Blocks
-from kvasir.quantize.choose import Selection
-from kvasir.quantize.filling import Piece, Told, copied, fill
+from kvasir.formats.types import STORED, TensorInfo
+from kvasir.quantize.filling import Piece, Told, WrittenTensors, copied, fill, opened
+from kvasir.quantize.gguf_rows import Blocks, ImportantRows, Squares
+from kvasir.quantize.mixtures import GgufMethod
+from kvasir.quantize.target import RowMethod
 from kvasir.weights.source import ModelSource
 
 _VERSION = 3
@@ -20,21 +21,31 @@ _UINT32, _STRING = 4, 8
 _QUANTIZATION_VERSION = 2
 
 
-def gguf_pieces(source: ModelSource, method: Blocks, choice: Selection) -> list[Piece]:
-    """In the order of the tensors."""
-    quantized = set(choice.quantized)
-    return [
-        Piece(x, method.targets(x.name, x.shape), method) if x.name in quantized else copied(x)
-        for x in source.files[0].tensors.listing()
-    ]
+def gguf_pieces(
+    source: ModelSource, formats: Mapping[str, str], squares: Squares | None
+) -> list[Piece]:
+    """In the order of the tensors. ``formats``: of those that are quantized; ``squares``: the mean
+    squares of what a tensor's columns meet, where a text says it."""
+
+    def piece(x: TensorInfo) -> Piece:
+        if x.name not in formats:
+            return copied(x)
+        of_format = formats[x.name]
+        how: RowMethod = Blocks(of_format)
+        if squares is not None:
+            how = ImportantRows(x.name, of_format, squares)
+        return Piece(x, how.targets(x.name, x.shape), how)
+
+    return [piece(x) for x in source.files[0].tensors.listing()]
 
 
 def write_gguf_file(
     path: Path,
     source: ModelSource,
-    method: Blocks,
+    method: GgufMethod,
     pieces: Sequence[Piece],
     metadata: dict[str, str],
+    record: WrittenTensors,
     told: Told,
 ) -> None:
     """All keys as they are, byte for byte, but those that say how weights are stored."""
@@ -59,11 +70,11 @@ def write_gguf_file(
     head = MAGIC + struct.pack("<IQQ", _VERSION, len(places), len(keys))
     head += b"".join(keys.values()) + infos
     begin = -(-len(head) // alignment) * alignment
-    with path.open("wb") as stream:
+    with opened(path) as stream:
         stream.write(head)
         stream.truncate(begin + at)
         found = {name: begin + place for name, place in places.items()}
-        fill(stream, pieces, found, source.release, told)
+        fill(stream, pieces, found, source.release, record, told)
 
 
 def _keys(file: TensorFile) -> dict[str, bytes]:

@@ -7,36 +7,24 @@ Rows are independent of each other, and all arithmetic is float32 in a fixed ord
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.core.errors import ModelError
+from kvasir.formats.types import TensorInfo
 from kvasir.quantize.compressed import Groups
-from kvasir.quantize.target import MadeTensor, Matrix
+from kvasir.quantize.factor import inverse_factor
+from kvasir.quantize.statistics import Statistics
+from kvasir.quantize.target import MadeTensor, Matrix, RowMethod
 
 _DAMPED = 0.01
 """Of the mean of the diagonal, added to it: the least that inputs which hardly occur count."""
 _BLOCK = 128
 """Columns that are corrected one by one; those behind a block all at once."""
-
-
-class Statistics(Protocol):
-    """What linears of a model read of a calibration text."""
-
-    @property
-    def digest(self) -> str:
-        """Names the text."""
-        ...
-
-    def gram(self, tensor: str) -> Matrix | None:
-        """X^T X [K, K] of the rows that meet a matrix, the same array for matrices that meet the
-        same rows; None for one of which they are not known. Each is asked for once, in the order
-        of the file. Raises ModelError for numbers that are not finite."""
-        ...
 
 
 class Factor(NamedTuple):
@@ -56,15 +44,13 @@ def factor_of(gram: Matrix) -> Factor:
     order = np.argsort(-diagonal, kind="stable")
     full = gram[np.ix_(order, order)].astype(np.float64)
     full[np.diag_indices_from(full)] += _DAMPED * diagonal.mean() or 1.0
-    # of the reversed matrix, so that H = V V^T with V upper, and V^-1 is the factor of H^-1
     try:
-        lower = np.linalg.cholesky(full[::-1, ::-1])
+        upper = inverse_factor(full)
     except np.linalg.LinAlgError as error:
         raise ModelError(
             f"what {len(full)} inputs of a linear met cannot be inverted: take a longer or more "
             "varied --calibration, or --method rtn"
         ) from error
-    upper = np.triu(np.linalg.inv(np.ascontiguousarray(lower[::-1, ::-1])))
     return Factor(order, upper.astype(np.float32))
 
 
@@ -101,26 +87,40 @@ class GptqGroups(Groups, frozen=True):
 class Calibrated:
     """``GptqGroups`` with the statistics of a text."""
 
-    def __init__(self, method: GptqGroups, calibrate: Callable[[], Statistics]) -> None:
+    def __init__(
+        self,
+        method: GptqGroups,
+        quantized: Sequence[str],
+        calibrate: Callable[[Sequence[str]], Statistics],
+    ) -> None:
+        """``quantized``: in the order in which they are written."""
         self.method = method
-        self._calibrate = calibrate
-        self.rounded: list[str] = []
-        """Tensors that nothing is known of, once they are encoded: rounded to the nearest."""
+        self._quantized, self._calibrate = quantized, calibrate
         self._latest: list[tuple[Matrix, Factor]] = []
 
     @cached_property
     def statistics(self) -> Statistics:
         """Made when it is asked for: when all else is known to be possible."""
-        return self._calibrate()
+        return self._calibrate(self._quantized)
 
-    def of(self, tensor: str) -> CalibratedTensor:
-        return CalibratedTensor(self, tensor)
+    @property
+    def rounded(self) -> tuple[str, ...]:
+        """Tensors of whose inputs nothing is known: rounded to the nearest."""
+        return tuple(x for x in self._quantized if not self.statistics.knows(x))
+
+    def skip(self, done: Collection[str]) -> None:
+        """Tensors that are written."""
+        self.statistics.forget(done)
+
+    def of(self, info: TensorInfo) -> RowMethod | None:
+        """None for tensors that stay as they are."""
+        return CalibratedTensor(self, info.name) if info.name in self._quantized else None
 
     def factor(self, tensor: str) -> Factor | None:
-        gram = self.statistics.gram(tensor)
-        if gram is None:
-            self.rounded.append(tensor)
+        inputs = self.statistics.inputs(tensor)
+        if inputs is None:
             return None
+        gram = inputs.gram
         factor = next((x for known, x in self._latest if known is gram), None) or factor_of(gram)
         others = [(known, x) for known, x in self._latest if known is not gram]
         self._latest = [*others[-1:], (gram, factor)]  # of a file's k, o, q and v three read one

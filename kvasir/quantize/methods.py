@@ -2,27 +2,54 @@
 
 from __future__ import annotations
 
-from kvasir.core.errors import ConfigError
-from kvasir.quantize.blocks import BLOCK_FORMATS, Blocks
-from kvasir.quantize.compressed import FolderMethod, Fp8Rows, Groups, Int8Rows
-from kvasir.quantize.gptq import GptqGroups
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-METHODS = ("rtn", "gptq", "int8", "fp8", *(f"gguf:{name}" for name in BLOCK_FORMATS))
+from kvasir.core.errors import ConfigError
+from kvasir.quantize.compressed import Fp8Rows, Groups, Int8Rows
+from kvasir.quantize.folder import FolderMethod
+from kvasir.quantize.gptq import GptqGroups
+from kvasir.quantize.mixtures import RECIPES, GgufMethod, read_override
+from kvasir.quantize.mxfp4 import Mxfp4Rows
+from kvasir.quantize.scaling import AwqGroups, SmoothInt8
+
+METHODS = (
+    "rtn",
+    "gptq",
+    "awq",
+    "int8",
+    "smoothquant",
+    "fp8",
+    "mxfp4",
+    *(f"gguf:{name}" for name in RECIPES),
+)
 BITS = (4, 8)
 _DEFAULT_GROUP = 128
 _DEFAULT_BITS = 4
-_CALIBRATED = ("awq", "smoothquant")
-_GROUPED = ("rtn", "gptq")
-_FLOATS = ("nf4", "fp4", "nvfp4", "mxfp4", "fp8-block")
+_GROUPED: Mapping[str, type[Groups]] = MappingProxyType(
+    {"rtn": Groups, "gptq": GptqGroups, "awq": AwqGroups}
+)
+_ROWS: Mapping[str, FolderMethod] = MappingProxyType(
+    {"int8": Int8Rows(), "smoothquant": SmoothInt8(), "fp8": Fp8Rows(), "mxfp4": Mxfp4Rows()}
+)
+_FLOATS = ("nf4", "fp4", "nvfp4", "fp8-block")
 
 
 def method_named(
-    name: str, bits: int | None, group: int | None, is_symmetric: bool | None
-) -> FolderMethod | Blocks:
-    """Raises ConfigError for a method that is none, and for options that it does not have."""
+    name: str,
+    bits: int | None,
+    group: int | None,
+    is_symmetric: bool | None,
+    tensor_types: Sequence[str] = (),
+) -> FolderMethod | GgufMethod:
+    """``tensor_types``: of GGUF files, parts of names and formats. Raises ConfigError for a method
+    that is none, and for options that it does not have."""
+    if tensor_types and not name.startswith("gguf:"):
+        raise ConfigError(f"--tensor-type is an option of gguf: {name} has one form")
     if name in _GROUPED:
-        kind = GptqGroups if name == "gptq" else Groups
-        found = kind(bits or _DEFAULT_BITS, group or _DEFAULT_GROUP, is_symmetric is not False)
+        found = _GROUPED[name](
+            bits or _DEFAULT_BITS, group or _DEFAULT_GROUP, is_symmetric is not False
+        )
         if found.bits not in BITS:
             raise ConfigError(f"--bits is {found.bits}: {name} makes {BITS[0]} or {BITS[1]}")
         if found.group % 32 or found.group < 32:
@@ -34,19 +61,17 @@ def method_named(
     said = [option for option, value in options.items() if value is not None]
     if said:
         raise ConfigError(
-            f"{said[0]} is an option of rtn and gptq: {name} has one form, leave it out"
+            f"{said[0]} is an option of {', '.join(_GROUPED)}: {name} has one form, leave it out"
         )
-    if name == "int8":
-        return Int8Rows()
-    return Fp8Rows() if name == "fp8" else Blocks(name.removeprefix("gguf:"))
+    if name in _ROWS:
+        return _ROWS[name]
+    return GgufMethod(name.removeprefix("gguf:"), tuple(map(read_override, tensor_types)))
 
 
 def _reason(name: str) -> str:
     word = name.lower()
-    if word in _CALIBRATED:
-        return "it chooses by texts, which of these methods gptq alone does yet; "
     if word in _FLOATS:
         return "it is read and not made yet; "
     if word.startswith("gguf:"):
-        return "of GGUF's formats only those of one scale for 32 weights are made yet; "
+        return "formats of codebooks (IQ) are read and not made; "
     return ""

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from kvasir.core.errors import ConfigError, ModelError
+from kvasir.core.errors import ConfigError, KvasirError, ModelError
+from kvasir.formats.types import TensorInfo
+from kvasir.models.decoder import build_program
 from kvasir.models.loaded import LoadedModel, load_model
-from kvasir.quantize.blocks import Blocks
 from kvasir.quantize.choose import Selection, choose
-from kvasir.quantize.compressed import FolderMethod, Groups
+from kvasir.quantize.compressed import Groups
 from kvasir.quantize.filling import Piece, Told
-from kvasir.quantize.folder import folder_pieces, write_folder
+from kvasir.quantize.folder import FolderMethod, folder_pieces, write_folder
+from kvasir.quantize.folds import folds_of
 from kvasir.quantize.gguf_file import gguf_pieces, write_gguf_file
-from kvasir.quantize.gptq import Calibrated, GptqGroups, Statistics
+from kvasir.quantize.gptq import Calibrated, GptqGroups
+from kvasir.quantize.important import Important
+from kvasir.quantize.judged import KEY, ROOM, Judge, fill_in
+from kvasir.quantize.mixtures import GgufMethod
+from kvasir.quantize.place import PartialOutput
+from kvasir.quantize.scaled import Scaled, ScalingMethod
+from kvasir.quantize.statistics import Statistics
+from kvasir.quantize.target import RowMethod
 
 _SPARE = 64 << 20
 """Bytes beyond the weights: the header, tokenizer files."""
 _GROUPS = (128, 64, 32)
+VERSION = 1
+"""Of the arithmetic: what was begun with another is begun again."""
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -39,73 +49,181 @@ class Made(msgspec.Struct, frozen=True):
     """Linears that stayed as they were: rows that are no multiple of 32."""
     rounded: tuple[str, ...] = ()
     """Matrices that were rounded to the nearest, for nothing is known of what they read."""
+    n_before: int = 0
+    """Tensors that a run before this one had written."""
 
 
-Calibrate = Callable[[LoadedModel, Sequence[str]], Statistics]
-"""Statistics of a model, of matrices by the names of their tensors, in the order of the file."""
+Method = FolderMethod | GgufMethod
+CalibratedMethod = GptqGroups | ScalingMethod
+"""Methods that choose by a text."""
+Calibrate = Callable[[LoadedModel, Sequence[str], Path], Statistics]
+"""Statistics of a model, of matrices by the names of their tensors, in the order in which they are
+asked for; the path is where chunks that the model writes are kept."""
+
+
+class _Plan(NamedTuple):
+    names: tuple[str, ...]
+    """Tensors that are quantized."""
+    pieces: Sequence[Piece]
+    chosen: Calibrated | Scaled | Important | None
+    """What a text says."""
 
 
 def quantize(
     model: str | None,
-    method: FolderMethod | Blocks,
+    method: Method,
     output: Path,
     *,
     with_head: bool = False,
     told: Told = lambda done, n: None,
     calibrate: Calibrate | None = None,
+    judge: Judge | None = None,
 ) -> Made:
-    """``calibrate``: for ``GptqGroups``. Raises ConfigError where ``method`` and model do not fit,
-    ModelError for weights that cannot be quantized or have no room, OSError."""
+    """``calibrate``: for a ``CalibratedMethod``; ``judge``: of the model that is made, before it
+    has its name. Raises ConfigError where ``method`` and model do not fit, ModelError for weights
+    that cannot be quantized or have no room, OSError, and what ``judge`` raises."""
     if output.exists() or output.is_symlink():
         raise ConfigError(f"--output {output} is there already: give another name, or remove it")
     if not output.absolute().parent.is_dir():
         raise ConfigError(f"--output {output}: there is no folder {output.absolute().parent}")
-    loaded = load_model(model, "none" if isinstance(method, Blocks) else None)
+    loaded = load_model(model, "none" if isinstance(method, GgufMethod) else None)
     _check_kind(loaded, method, output)
     choice = choose(loaded, with_head)
     if isinstance(method, Groups):
         _check_groups(loaded, method, choice)
-    source = loaded.source
-    calibrated: Calibrated | None = None
-    if isinstance(method, Blocks):
-        pieces = gguf_pieces(source, method, choice)
-    elif isinstance(method, GptqGroups):
-        if calibrate is None:
-            raise ConfigError(f"{method.name} chooses by a text: give --calibration FILE or self")
-        calibrated = Calibrated(method, partial(calibrate, loaded, choice.quantized))
-        pieces = folder_pieces(source, method, choice, calibrated.of)
-    else:
-        pieces = folder_pieces(source, method, choice)
-    n_bytes = sum(x.n_bytes for piece in pieces for x in piece.targets)
-    _check_room(output, n_bytes)
+    place = PartialOutput(output, _settings(loaded, method, with_head, judge))
+    try:
+        made = _made(loaded, method, choice, calibrate, place, told, judge)
+        if judge is not None:
+            fill_in(place.made, judge(place.made))
+        _keep(place.made)
+        _take_name(place.made, output)
+    except (KvasirError, OSError):
+        place.remove()
+        raise
+    finally:
+        place.close()
+    place.remove()
+    return msgspec.structs.replace(made, path=str(output))
+
+
+def _settings(
+    loaded: LoadedModel, method: Method, with_head: bool, judge: Judge | None
+) -> dict[str, object]:
+    """What the bytes depend on, but for the text."""
+    found = {"method": method.name, "source": loaded.source.content_hash, "head": with_head}
+    return found | {"judged": judge is not None, "version": VERSION}
+
+
+def _made(
+    loaded: LoadedModel,
+    method: Method,
+    choice: Selection,
+    calibrate: Calibrate | None,
+    place: PartialOutput,
+    told: Told,
+    judge: Judge | None,
+) -> Made:
+    """In its place."""
+    plan = _plan(loaded, method, choice, calibrate, place.text)
+    n_bytes = sum(x.n_bytes for piece in plan.pieces for x in piece.targets)
+    _check_room(place.made, n_bytes - place.n_bytes)
+    source, chosen = loaded.source, plan.chosen
     metadata = {"quantize.method": method.name, "quantize.source_hash": source.content_hash}
-    if calibrated is not None:
-        metadata["quantize.calibration"] = calibrated.statistics.digest
-    _write(output, loaded, method, choice, pieces, metadata, told)
+    if chosen is not None:
+        metadata["quantize.calibration"] = chosen.statistics.digest
+    if judge is not None:
+        metadata[KEY] = ROOM
+    done = place.begin(metadata.get("quantize.calibration", ""))
+    if chosen is not None:
+        chosen.skip(done)
+    _write(loaded, method, choice, plan.pieces, metadata, place, told)
     return Made(
-        path=str(output),
+        path="",
         method=method.name,
-        source_bytes=sum(piece.source.n_bytes for piece in pieces),
+        source_bytes=sum(piece.source.n_bytes for piece in plan.pieces),
         n_bytes=n_bytes,
-        n_quantized=len(choice.quantized),
+        n_quantized=len(plan.names),
         narrow=choice.narrow,
-        rounded=() if calibrated is None else tuple(calibrated.rounded),
+        rounded=() if chosen is None else chosen.rounded,
+        n_before=len(done),
     )
 
 
-def _check_kind(loaded: LoadedModel, method: FolderMethod | Blocks, output: Path) -> None:
+def _plan(
+    loaded: LoadedModel,
+    method: Method,
+    choice: Selection,
+    calibrate: Calibrate | None,
+    text: Path,
+) -> _Plan:
+    source = loaded.source
+    if isinstance(method, GgufMethod):
+        formats = method.formats(source, choice)
+        important = _important(loaded, method, tuple(formats), calibrate, text)
+        squares = None if important is None else important.squares
+        return _Plan(tuple(formats), gguf_pieces(source, formats, squares), important)
+    chosen = _calibrated(loaded, method, choice, calibrate, text)
+    of = chosen.of if chosen else _of(method, choice)
+    return _Plan(choice.quantized, folder_pieces(source, of), chosen)
+
+
+def _of(method: FolderMethod, choice: Selection) -> Callable[[TensorInfo], RowMethod | None]:
+    quantized = frozenset(choice.quantized)
+    return lambda info: method if info.name in quantized else None
+
+
+def _important(
+    loaded: LoadedModel,
+    method: GgufMethod,
+    tensors: tuple[str, ...],
+    calibrate: Calibrate | None,
+    text: Path,
+) -> Important | None:
+    """None where no text is given."""
+    if calibrate is None:
+        return None
+    if not method.is_mixed:
+        raise ConfigError(f"{method.name} takes no --calibration: take a mixture such as Q4_K_M")
+    return Important(tensors, lambda names: calibrate(loaded, names, text))
+
+
+def _calibrated(
+    loaded: LoadedModel,
+    method: FolderMethod,
+    choice: Selection,
+    calibrate: Calibrate | None,
+    text: Path,
+) -> Calibrated | Scaled | None:
+    """None for a method that takes no text."""
+    if not isinstance(method, CalibratedMethod):
+        return None
+    if calibrate is None:
+        raise ConfigError(f"{method.name} chooses by a text: give --calibration FILE or self")
+
+    def of_model(names: Sequence[str]) -> Statistics:
+        return calibrate(loaded, names, text)
+
+    if isinstance(method, GptqGroups):
+        return Calibrated(method, choice.quantized, of_model)
+    tensors = {x.name: x for x in loaded.source.tensors.listing()}
+    folds = folds_of(build_program(loaded.config), choice.quantized)
+    return Scaled(method, tensors, choice.quantized, folds, of_model)
+
+
+def _check_kind(loaded: LoadedModel, method: Method, output: Path) -> None:
     kind, path = loaded.source.kind, loaded.source.path
-    if isinstance(method, Blocks) and kind != "gguf":
+    if isinstance(method, GgufMethod) and kind != "gguf":
         raise ConfigError(
             f"{method.name} is made of GGUF files, {path} is a folder: convert it with llama.cpp's "
             "convert_hf_to_gguf.py first, or take rtn, int8 or fp8"
         )
-    if isinstance(method, Blocks) and output.suffix != ".gguf":
+    if isinstance(method, GgufMethod) and output.suffix != ".gguf":
         raise ConfigError(f"--output {output}: the name of a GGUF file ends in .gguf")
-    if not isinstance(method, Blocks) and kind == "gguf":
+    if not isinstance(method, GgufMethod) and kind == "gguf":
         raise ConfigError(
             f"{method.format} is made of Hugging Face folders, {path} is a GGUF file: give the "
-            "model's folder, or take gguf:Q8_0, gguf:Q4_0 or gguf:Q4_1"
+            "model's folder, or take gguf:Q8_0, gguf:Q4_K_M and the like"
         )
 
 
@@ -133,30 +251,23 @@ def _check_room(output: Path, n_bytes: int) -> None:
 
 
 def _write(
-    output: Path,
     loaded: LoadedModel,
-    method: FolderMethod | Blocks,
+    method: Method,
     choice: Selection,
     pieces: Sequence[Piece],
     metadata: dict[str, str],
+    place: PartialOutput,
     told: Told,
 ) -> None:
-    """Beside ``output`` first; then it gets its name."""
-    source = loaded.source
-    place = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.absolute().parent))
-    try:
-        if isinstance(method, Blocks):
-            made = place / output.name
-            write_gguf_file(made, source, method, pieces, metadata, told)
-        else:
-            made = place
-            write_folder(made, source, method, choice, pieces, metadata, told)
-        source.check_unchanged()
-        load_model(str(made), "none" if isinstance(method, Blocks) else None)
-        _keep(made)
-        _take_name(made, output)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+    """Whole."""
+    source, made = loaded.source, place.made
+    if isinstance(method, GgufMethod):
+        write_gguf_file(made, source, method, pieces, metadata, place, told)
+    else:
+        made.mkdir(exist_ok=True)
+        write_folder(made, source, method, choice, pieces, metadata, place, told)
+    source.check_unchanged()
+    load_model(str(made), "none" if isinstance(method, GgufMethod) else None)
 
 
 def _keep(made: Path) -> None:

@@ -72,21 +72,28 @@ def test_what_is_read_is_what_linears_read(tmp_path: Path, monkeypatch: pytest.M
     model = load_model(str(tiny.write_hf(llama(), tmp_path / "origin")))
     calibration = opened(model)
     names = choose(model, with_head=False).quantized
-    grams = {x: calibration.gram(x) for x in names}
+    inputs = {x: calibration.inputs(x) for x in names}
     layer = "model.layers.0.self_attn."
-    assert grams[f"{layer}q_proj.weight"] is grams[f"{layer}v_proj.weight"]
+    of_q = inputs[f"{layer}q_proj.weight"]
+    assert of_q is not None and of_q is inputs[f"{layer}v_proj.weight"]
     tensors = {x: values_of(model.source.tensors[x]) for x in model.source.tensors}
     x = tensors["model.embed_tokens.weight"][np.concatenate(calibration._chunks)]
     root = np.sqrt(np.square(x, dtype=np.float64).mean(axis=1, keepdims=True) + 1e-5)
     rows = x / root * tensors["model.layers.0.input_layernorm.weight"]
-    expected, found = rows.T @ rows, grams[f"{layer}q_proj.weight"]
-    assert found is not None
-    assert np.abs(found - expected).max() <= 0.02 * np.abs(expected).max()
+    assert of_q.n == len(rows) and 128 < len(of_q.sample) <= 256
+    for found, expected in (
+        (of_q.gram, rows.T @ rows),
+        (of_q.mean, np.abs(rows).mean(axis=0)),
+        (of_q.peak, np.abs(rows).max(axis=0)),
+        (of_q.sample, rows[:: -(-len(rows) // 256)]),
+    ):
+        assert np.abs(found - expected).max() <= 0.02 * np.abs(expected).max()
     monkeypatch.setattr(calibrate, "_BUDGET", 1)
     again = opened(model)
     for name in names:
-        one, other = again.gram(name), grams[name]
-        assert one is not None and other is not None and np.array_equal(one, other), name
+        one, other = again.inputs(name), inputs[name]
+        assert one is not None and other is not None
+        assert all(map(np.array_equal, one, other)), name
     assert again.digest == calibration.digest
 
 
@@ -94,7 +101,9 @@ def test_outputs_come_nearer(tmp_path: Path) -> None:
     """Of every linear on what it read; and the same bytes again."""
     origin = str(tiny.write_hf(llama(), tmp_path / "origin"))
 
-    def calibrated(model: LoadedModel, tensors: Sequence[str]) -> Calibration:
+    def calibrated(
+        model: LoadedModel, tensors: Sequence[str], kept: Path | None = None
+    ) -> Calibration:
         return Calibration(model, tensors, EngineOptions(threads=1), "self", 2)
 
     made = quantize(origin, GPTQ, tmp_path / "gptq", calibrate=calibrated)
@@ -104,10 +113,10 @@ def test_outputs_come_nearer(tmp_path: Path) -> None:
     calibration, folders = opened(model), [open_model(tmp_path / x) for x in ("gptq", "rtn")]
     ratios = []
     for name in choose(model, with_head=False).quantized:
-        gram, w = calibration.gram(name), values_of(model.source.tensors[name])
-        assert gram is not None
+        inputs, w = calibration.inputs(name), values_of(model.source.tensors[name])
+        assert inputs is not None
         errors = [values_of(x.tensors[name]) - w for x in folders]
-        one, other = (float(np.einsum("nk,kj,nj->", e, gram, e)) for e in errors)
+        one, other = (float(np.einsum("nk,kj,nj->", e, inputs.gram, e)) for e in errors)
         ratios.append(one / other)
     assert max(ratios) < 1 and np.mean(ratios) < 0.8, ratios
     quantize(origin, GPTQ, tmp_path / "again", calibrate=calibrated)
@@ -155,5 +164,5 @@ def test_a_model_with_little_room_reads_shorter_chunks(tmp_path: Path) -> None:
     origin = tiny.write_hf(tiny.llama(max_position_embeddings=64), tmp_path / "origin")
     calibration = opened(load_model(str(origin)))
     assert {len(chunk) for chunk in calibration._chunks} == {64}
-    assert calibration.gram("model.layers.0.mlp.down_proj.weight") is not None
+    assert calibration.inputs("model.layers.0.mlp.down_proj.weight") is not None
     calibration.close()

@@ -38,6 +38,7 @@ FOLDERS = {
     "rtn-8": ("rtn", {"bits": 8}, 0.51, 0.03),
     "int8": ("int8", {}, 0.501, 0.03),
     "fp8": ("fp8", {}, 16.0, 0.2),
+    "mxfp4": ("mxfp4", {}, 0.5, 0.6),
 }
 
 
@@ -56,6 +57,7 @@ def scales_of(name: str, w: Array, group: int) -> Array:
         "rtn-8": 2 * peak / 255,
         "int8": 2 * peak / 255,
         "fp8": peak / 448,
+        "mxfp4": 2.0 ** np.floor(np.log2(peak)),  # a quarter of it are the widest steps
     }[name]
     return np.repeat(step, group, axis=1)
 
@@ -80,7 +82,7 @@ def test_folders_hold_what_is_nearest(
             assert np.array_equal(found[tensor], w), tensor
             continue
         assert source.tensors[tensor].module is not None
-        group = int(options.get("group", 128 if method == "rtn" else w.shape[1]))
+        group = int(options.get("group", {"rtn": 128, "mxfp4": 32}.get(method, w.shape[1])))
         error = np.abs(found[tensor] - w) / scales_of(name, w, group)
         assert 0 < error.max() <= steps, (tensor, error.max())
     n_stored = sum(source.tensors[x].n_bytes for x in source.tensors)
@@ -218,9 +220,9 @@ def origins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("FOLDER --method awq", ["'awq'", "texts", "rtn, gptq, int8, fp8"]),
+        ("FOLDER --method awq", ["128", "q_proj.weight have 64", "32 would fit all 21"]),
         ("FOLDER --method nf4", ["'nf4'", "read and not made"]),
-        ("FOLDER --method gguf:Q4_K_M", ["'gguf:Q4_K_M'", "gguf:Q8_0"]),
+        ("FOLDER --method gguf:IQ3_M", ["'gguf:IQ3_M'", "codebooks", "gguf:Q8_0"]),
         ("FOLDER --method int8 --group-size 32", ["--group-size", "rtn"]),
         ("FOLDER --method rtn --bits 3", ["--bits is 3", "4 or 8"]),
         ("FOLDER --method rtn --group-size 48", ["--group-size is 48", "32"]),
@@ -260,3 +262,25 @@ def test_names_and_disks_without_room(
     told = capsys.readouterr().out
     assert "21 matrices in int8" in told and "kvasir evaluate" in told
     assert load_model(origins["OUT"]).source.quantization == "compressed-tensors, int8 by channel"
+
+
+def test_what_is_not_good_enough_is_not_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And what is has its divergence in the file."""
+    model = tiny.llama(max_position_embeddings=32)
+    for origin, method, output in (
+        (tiny.write_hf(model, tmp_path / "folder"), "int8", tmp_path / "made"),
+        (tiny.write_gguf_model(model, tmp_path / "o.gguf"), "gguf:Q8_0", tmp_path / "made.gguf"),
+    ):
+        words = ["quantize", str(origin), "--method", method, "--output", str(output)]
+        assert run_command([*words, "--require", "kld<=1e-12"]) != 0
+        said = capsys.readouterr().err
+        assert "required <= 1e-12" in said and "nothing is kept" in said and not output.exists()
+        assert run_command([*words, "--require", "kld<=0.5", "--require", "top1>=0.1"]) == 0
+        weights = output / "model.safetensors" if output.is_dir() else output
+        head = weights.read_bytes()[: 1 << 14]
+        assert b"quantize.divergence" in head and b"tokens   " in head and b"[0.0" in head
+        assert load_model(str(output)).source.content_hash
+    assert run_command([*words[:-1], str(tmp_path / "x.gguf"), "--require", "kld=1"]) == 2
+    assert {x.name for x in tmp_path.iterdir()} == {"folder", "made", "o.gguf", "made.gguf"}

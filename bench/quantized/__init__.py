@@ -1,0 +1,1 @@
+"""How far quantized models are from their origin: ``python -m bench.quantized --help``."""
