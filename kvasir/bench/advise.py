@@ -25,8 +25,7 @@ from kvasir.evaluation.figures import Figures
 from kvasir.evaluation.gates import Requirement
 from kvasir.exec.cpu.backend import CPU
 from kvasir.models.loaded import LoadedModel, model_facts
-from kvasir.quantize.gptq import GptqGroups
-from kvasir.quantize.quantize import quantize
+from kvasir.quantize.quantize import CalibratedMethod, quantize
 
 CLOSE = 1.05
 """Times as long as the shortest that are taken for equal."""
@@ -112,8 +111,6 @@ def _fitting(
     model: LoadedModel, candidate: Candidate, asked: AskedAdvice, options: EngineOptions
 ) -> AdvisedFormat:
     one = AdvisedFormat(candidate.name, candidate.n_bytes, candidate.command)
-    if candidate.missing:
-        return replace(one, refusal=candidate.missing)
     facts, hardware, load = model_facts(model), CPU.probe(), asked.load
     if candidate.name != AS_IT_IS:
         facts = replace(facts, weight_bytes=candidate.n_bytes, weight_dtype="quantized")
@@ -159,7 +156,7 @@ def _judged(
     with tempfile.TemporaryDirectory(prefix="kvasir-advise-") as folder:
         output = Path(folder) / ("made.gguf" if model.source.kind == "gguf" else "made")
         path, calibrate = str(model.source.path), None
-        if isinstance(candidate.method, GptqGroups):
+        if isinstance(candidate.method, CalibratedMethod):
             calibrate = calibrated_by(EngineOptions(), SELF, asked.n_chunks, lambda done, n: None)
         quantize(path, candidate.method, output, calibrate=calibrate)
         made = with_options(options, model=str(output))

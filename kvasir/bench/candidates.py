@@ -11,19 +11,20 @@ import msgspec
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.formats.types import FORMATS
 from kvasir.models.loaded import LoadedModel
-from kvasir.quantize.blocks import BLOCK_FORMATS, Blocks
-from kvasir.quantize.choose import PLAIN, choose, linear_tensors
-from kvasir.quantize.compressed import FolderMethod, Fp8Rows, Groups, Int8Rows
-from kvasir.quantize.gptq import GptqGroups
+from kvasir.quantize.choose import PLAIN, Selection, choose, linear_tensors
+from kvasir.quantize.folder import FolderMethod
+from kvasir.quantize.methods import method_named
+from kvasir.quantize.mixtures import GgufMethod
+from kvasir.quantize.quantize import Method
 
 AS_IT_IS = "as it is"
 _GROUPS = (128, 64, 32)
 _ROW = "Q4C"
 """What 4-bit groups as long as their rows are."""
-_GGUF = ("Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0", "Q4_K", "Q4_1", "Q4_0", "IQ4_XS", "Q3_K", "Q2_K")
-"""What files of a model are commonly there in, the largest first."""
-
-Method = FolderMethod | Blocks
+_ROWS = {"int8": "Q8C", "smoothquant": "Q8C", "fp8": "F8C", "mxfp4": "MXFP4"}
+_GROUPED = ("gptq", "awq", "rtn")
+"""The nearest to the model first."""
+_GGUF = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_1", "Q4_K_M", "Q4_K_S", "Q4_0", "Q3_K_M", "Q2_K")
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -36,22 +37,20 @@ class Candidate(msgspec.Struct, frozen=True):
     """That makes it, where Kvasir does."""
     command: str = ""
     """How one comes by it; empty: it is there."""
-    missing: str = ""
-    """Why this model cannot have it; empty: it can."""
 
 
 def candidates(model: LoadedModel) -> list[Candidate]:
     """As it is, and what could be made or fetched, the largest first. Raises ModelError where the
     model has no linears of rows that a format takes."""
-    names = [x for x in linear_tensors(model) if model.source.tensors[x].shape[-1] % 32 == 0]
+    table = model.source.tensors
+    names = tuple(x for x in linear_tensors(model) if table[x].shape[-1] % 32 == 0)
     if not names:
         raise ModelError(f"{model.source.path}: no linear has rows of a multiple of 32 elements")
-    n_bytes = sum(info.n_bytes for info in model.source.tensors.listing())
-    found = [Candidate(AS_IT_IS, {}, n_bytes)]
-    stored = {model.source.tensors[x].format for x in names}
-    is_plain = all(x.format in PLAIN for x in model.source.tensors.listing() if len(x.shape) > 1)
+    found = [Candidate(AS_IT_IS, {}, sum(info.n_bytes for info in table.listing()))]
+    is_plain = all(x.format in PLAIN for x in table.listing() if len(x.shape) > 1)
     if model.source.kind == "gguf":
-        found += [_block(model, names, x, is_plain) for x in _GGUF if {x} != stored]
+        mixtures = (_mixture(model, names, x, is_plain) for x in _GGUF)
+        found += [x for x in mixtures if x.formats]
     elif is_plain:
         found += _folder(model)
     return sorted(found, key=lambda x: -x.n_bytes)
@@ -61,33 +60,31 @@ def _folder(model: LoadedModel) -> list[Candidate]:
     names = choose(model, with_head=False).quantized
     widths = {model.source.tensors[x].shape[-1] for x in names}
     group = next((x for x in _GROUPS if not any(k % x for k in widths)), None)
-    made: list[tuple[str, Method, str, str]] = [
-        ("int8", Int8Rows(), "Q8C", "--method int8"),
-        ("fp8", Fp8Rows(), "F8C", "--method fp8"),
-    ]
-    if group is not None:
-        options = f"--group-size {group}"
-        grouped = f"QG4_{group}"
-        made += [
-            ("gptq 4 bits", GptqGroups(4, group, True), grouped, f"--method gptq {options}"),
-            ("rtn 4 bits", Groups(4, group, True), grouped, f"--method rtn {options}"),
-        ]
-    return [
-        Candidate(
-            name,
-            {
-                x: _ROW if form == f"QG4_{model.source.tensors[x].shape[-1]}" else form
-                for x in names
-            },
-            _bytes_with(model, names, method),
-            method,
-            f"kvasir quantize {quote(str(model.source.path))} {how} --output NEW",
-        )
-        for name, method, form, how in made
-    ]
+    made = [_rows(model, names, name) for name in _ROWS]
+    return made if group is None else made + [_grouped(model, names, x, group) for x in _GROUPED]
 
 
-def _bytes_with(model: LoadedModel, names: tuple[str, ...], method: Method) -> int:
+def _rows(model: LoadedModel, names: tuple[str, ...], name: str) -> Candidate:
+    method = method_named(name, None, None, None)
+    assert not isinstance(method, GgufMethod)
+    n_bytes, command = _bytes_with(model, names, method), _command(model, f"--method {name}")
+    return Candidate(name, dict.fromkeys(names, _ROWS[name]), n_bytes, method, command)
+
+
+def _grouped(model: LoadedModel, names: tuple[str, ...], name: str, group: int) -> Candidate:
+    method = method_named(name, 4, group, True)
+    assert not isinstance(method, GgufMethod)
+    widths = {x: model.source.tensors[x].shape[-1] for x in names}
+    formats = {x: _ROW if k == group else f"QG4_{group}" for x, k in widths.items()}
+    command = _command(model, f"--method {name} --group-size {group}")
+    return Candidate(f"{name} 4 bits", formats, _bytes_with(model, names, method), method, command)
+
+
+def _command(model: LoadedModel, how: str, output: str = "NEW") -> str:
+    return f"kvasir quantize {quote(str(model.source.path))} {how} --output {output}"
+
+
+def _bytes_with(model: LoadedModel, names: tuple[str, ...], method: FolderMethod) -> int:
     """Of all tensors, as ``quantize`` will write them."""
     chosen = set(names)
     return sum(
@@ -98,21 +95,17 @@ def _bytes_with(model: LoadedModel, names: tuple[str, ...], method: Method) -> i
     )
 
 
-def _block(model: LoadedModel, names: list[str], form: str, is_plain: bool) -> Candidate:
-    block, table = FORMATS[form].block, model.source.tensors
-    narrow = next((x for x in names if table[x].shape[-1] % block), None)
-    if narrow is not None:
-        width = table[narrow].shape[-1]
-        why = f"rows of {narrow} have {width} elements, no multiple of its {block}"
-        return Candidate(form, {}, 0, missing=why)
-    sizes = {x: FORMATS[form].n_bytes(table[x].shape) for x in names}
+def _mixture(model: LoadedModel, names: tuple[str, ...], recipe: str, is_plain: bool) -> Candidate:
+    """Without formats where the model is one already."""
+    method, table = GgufMethod(recipe), model.source.tensors
+    wanted = method.formats(model.source, Selection(names, (), ()))
+    formats = {x: form for x, form in wanted.items() if table[x].format != form}
+    sizes = {x: FORMATS[form].n_bytes(table[x].shape) for x, form in formats.items()}
     n_bytes = sum(sizes.get(x.name, x.n_bytes) for x in table.listing())
-    method = Blocks(form) if is_plain and form in BLOCK_FORMATS else None
-    command = f"a {form} file of the model"
-    if method is not None:
-        path = quote(str(model.source.path))
-        command = f"kvasir quantize {path} --method gguf:{form} --output NEW.gguf"
-    return Candidate(form, dict.fromkeys(names, form), n_bytes, method, command)
+    if not is_plain:
+        return Candidate(recipe, formats, n_bytes, None, f"a {recipe} file of the model")
+    command = _command(model, f"--method gguf:{recipe}", "NEW.gguf")
+    return Candidate(recipe, formats, n_bytes, method, command)
 
 
 def named(found: list[Candidate], wanted: str | None) -> list[Candidate]:
