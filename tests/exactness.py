@@ -28,6 +28,8 @@ from kvasir.exec.disk.saving import block_sizes
 from kvasir.exec.disk.store import DiskStore
 from kvasir.sched.scheduler import Scheduler
 from kvasir.serve.tokenlog import decode, encode, open_log, replay
+from kvasir.timing.cost import CostModel
+from kvasir.timing.towers import TowerCosts
 from tests.answers import Answer, answer_of
 from tests.automaton import LateRing, Ring
 from tests.damage import damage
@@ -59,6 +61,7 @@ class Sizes:
     state_bytes: int = 0  # of a sequence
     tile: TileSpec | None = None  # of images that the model sees
     span_tokens: int = 0  # of a tile, where they see each other
+    towers: Callable[[], TowerCosts] | None = None  # of a model that sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +334,9 @@ class _Client:
         proposer = drafts.proposer(self._known, self._sizes.vocab_size) if drafts else None
         executor = self._make_executor(config.sizes)
         disk = self._open_disk(executor) if self._variant.disk else None
-        scheduler = Scheduler(config, proposer, disk=disk)
+        towers = self._sizes.towers
+        costs = CostModel(towers=towers() if towers else None)
+        scheduler = Scheduler(config, proposer, costs=costs, disk=disk)
         n_ids = self._sizes.vocab_size
         masks = LateRing(n_ids) if self._variant.late_masks else Ring(n_ids)
         return Engine(

@@ -63,11 +63,11 @@ class TowerPieces:
     tower: Tower
     programs: Sequence[ProgramPhases]
     """In the order of ``Tower.programs``."""
-    piece_flops: float = PIECE_FLOPS
+    piece_flops: float
 
     @classmethod
-    def of(cls, tower: Tower, piece_flops: float = PIECE_FLOPS) -> TowerPieces:
-        return cls(tower, tuple(map(ProgramPhases.of, tower.programs)), piece_flops)
+    def of(cls, tower: Tower) -> TowerPieces:
+        return cls(tower, tuple(map(ProgramPhases.of, tower.programs)), PIECE_FLOPS)
 
     def parts(self, program: int, lengths: Ints) -> list[int]:
         """Of each phase of a program, over sequences of so many rows: in how many it runs."""
