@@ -165,6 +165,8 @@ class StepPlan(msgspec.Struct, frozen=True, tag="step_plan"):
     """Before any row, one after the other; what is begun and not finished is lost when another tile
     is begun. A plan may have no rows beside them. Where a row needs what no look has finished, the
     executor goes on to its end."""
+    forgets: bool = False
+    """Before the looks, all rows that towers have made."""
     follows: tuple[Row, ...] | None = None
     """What the draft program takes in behind the rows, before it drafts: of a slot that has a row
     any tokens up to the end of that one, where nothing is drawn; of a row that asks for drafts all

@@ -117,7 +117,6 @@ class MediaRows:
         self._shelf = Shelf(limit)
         self._kept: dict[bytes, Floats] = {}
         self._job: _Job | None = None
-        self._is_stale = False
         self.n_computed = 0
         """Tiles so far."""
         self.n_unforeseen = 0
@@ -127,8 +126,8 @@ class MediaRows:
 
     def write(self, plan: StepPlan) -> None:
         """Raises KvasirError where a plan has a part of what sees each other."""
-        if self._is_stale:
-            self._is_stale, self._job = False, None
+        if plan.forgets:
+            self._job = None
             self._kept.clear()
             self._shelf.clear()
         self.seconds = 0.0
@@ -149,10 +148,6 @@ class MediaRows:
                 self._ends[run.at : run.at + run.n] = _whole_end(run)
         for digest in self._shelf.end_step():
             del self._kept[digest]
-
-    def forget(self) -> None:
-        """Plans that are written later find no rows of those before them. From any thread."""
-        self._is_stale = True
 
     def _rows(self, media: Media) -> Floats:
         if media.digest not in self._kept:

@@ -44,11 +44,13 @@ class Looking:
         self._costs = costs
         self._shelf = Shelf()
         self._job: _Job | None = None
+        self._forgets = False
         self._finished: list[tuple[Request, Media]] = []
         """Of tiles whose rows may be there and of which some tokens are not computed."""
 
     def forget(self) -> None:
-        """The executor has no rows any more."""
+        """The executor does with the next plan."""
+        self._forgets = True
         self._shelf.clear()
         self._job = None
 
@@ -63,12 +65,14 @@ class Looking:
                 return max(0, media.start - start)
         return n_most
 
-    def close(self, making: Making) -> None:
-        """The plan is made."""
+    def close(self, making: Making) -> bool:
+        """The plan is made; whether all rows are forgotten before it."""
         for request, row in zip(making.owners, making.rows, strict=True):
             for media in request.tiles.seen(row.start, row.end):
                 self._shelf.use(media.digest)
         self._shelf.end_step()
+        forgets, self._forgets = self._forgets, False
+        return forgets
 
     def landed(self, making: Making, seconds: float, account: Account) -> None:
         """A plan with looks has run, and its pieces took ``seconds``."""
@@ -104,13 +108,12 @@ class Looking:
     def _go_on(self, making: Making, towers: TowerCosts, job: _Job, asking: Request) -> bool:
         """Plan as many pieces as there is room for; whether these are the last. The first of a plan
         has room where ``asking`` has no text before the tile."""
-        n_before = max(0, job.media.start - job.request.n_computed)
-        is_next = job.request is not asking or not n_before
+        n_before = max(0, job.media.start - asking.n_computed) if job.request is asking else 0
         room, end = _room(making, asking, n_before), job.n_done
         flops = seconds = 0.0
         while end < len(job.flops):
             more = towers.seconds(float(job.flops[end]))
-            is_first = is_next and not making.looks and end == job.n_done
+            is_first = not (n_before or making.looks) and end == job.n_done
             if seconds + more > room and not is_first:
                 break
             seconds, flops, end = seconds + more, flops + float(job.flops[end]), end + 1

@@ -200,7 +200,7 @@ class Scheduler:
         self._kv.reset()
 
     def forget_media(self) -> None:
-        """The executor forgets the rows that towers made."""
+        """The next plan has the executor forget the rows that towers made."""
         self._looking.forget()
 
     def unsaved(self) -> Iterator[Transfer]:
@@ -285,10 +285,10 @@ class Scheduler:
             saves=saves,
             loads=loads,
             looks=tuple(making.looks),
+            forgets=self._looking.close(making),
             follows=self._drafts.take_follows(making, copies, loads),
         )
         self._uncommitted.clear()
-        self._looking.close(making)
         self._n_plans += 1
         self._flights.append((plan, making))
         return plan
