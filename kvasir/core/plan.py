@@ -127,7 +127,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.start + len(self.tokens) + self.n_drafts
 
 
-class Look(msgspec.Struct, frozen=True, array_like=True):
+class TowerLook(msgspec.Struct, frozen=True, array_like=True):
     """Of a tile that tokens of ``slot`` stand for, the first ``end`` pieces of its tower are done
     behind the step's look (``ir.pieces``); its rows are there behind the last."""
 
@@ -161,7 +161,7 @@ class StepPlan(msgspec.Struct, frozen=True, tag="step_plan"):
     saves: tuple[Transfer, ...] = ()
     """Blocks whose contents are kept under a name, before they are another's."""
     loads: tuple[Transfer, ...] = ()
-    looks: tuple[Look, ...] = ()
+    looks: tuple[TowerLook, ...] = ()
     """Before any row, one after the other; what is begun and not finished is lost when another tile
     is begun. A plan may have no rows beside them. Where a row needs what no look has finished, the
     executor goes on to its end."""

@@ -10,7 +10,7 @@ LEAST_KEPT = 2
 """Tiles: of one that is computed in several chunks all rows are made with the first."""
 
 
-class Shelf:
+class RowShelf:
     """Names of tiles, those used last behind the others. Who adds and uses in the same order, and
     ends the same steps, has the same."""
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.core.errors import KvasirError
-from kvasir.core.plan import Look, StepPlan
-from kvasir.core.shelf import SHELF_BYTES, Shelf
+from kvasir.core.plan import StepPlan, TowerLook
+from kvasir.core.shelf import SHELF_BYTES, RowShelf
 from kvasir.core.tiles import Media
 from kvasir.exec.rows import own_ends
 from kvasir.ir.canvas import TileRows
@@ -50,7 +50,7 @@ class MediaSlots:
                 self._slots[opening.slot] = opening.media
         return list(self._of_rows(plan)) if self._slots else []
 
-    def looked_at(self, look: Look) -> Media:
+    def looked_at(self, look: TowerLook) -> Media:
         """Raises KvasirError for a tile that the slot does not have."""
         for media in self._slots.get(look.slot, ()):
             if media.digest == look.digest:
@@ -73,7 +73,7 @@ class MediaSlots:
             before += len(row.tokens)
 
 
-class _Job:
+class _TileBegun:
     """A tile whose rows are being computed."""
 
     def __init__(self, digest: bytes, steps: TileRows) -> None:
@@ -114,9 +114,9 @@ class MediaRows:
         self._is_media = is_media
         self._ends = ends
         self._slots = MediaSlots()
-        self._shelf = Shelf(limit)
+        self._shelf = RowShelf(limit)
         self._kept: dict[bytes, Floats] = {}
-        self._job: _Job | None = None
+        self._job: _TileBegun | None = None
         self.n_computed = 0
         """Tiles so far."""
         self.n_unforeseen = 0
@@ -161,7 +161,7 @@ class MediaRows:
         if digest in self._kept:
             return
         if self._job is None or self._job.digest != digest:
-            self._job = _Job(digest, self._rows_of(media))
+            self._job = _TileBegun(digest, self._rows_of(media))
         with self._timed():
             rows = self._job.go_on(end)
         if rows is not None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.core.plan import Look
+from kvasir.core.plan import TowerLook
 from kvasir.core.request import LOWEST
-from kvasir.core.shelf import Shelf
+from kvasir.core.shelf import RowShelf
 from kvasir.core.tiles import Media
 from kvasir.sched.making import Making
 from kvasir.sched.order import Account
@@ -23,7 +23,7 @@ MOST_SECONDS = 0.2
 
 
 @dataclass(slots=True)
-class _Job:
+class _TowerJob:
     """A tile whose rows are being computed, for a request that has it."""
 
     request: Request
@@ -42,8 +42,8 @@ class Looking:
 
     def __init__(self, costs: CostModel) -> None:
         self._costs = costs
-        self._shelf = Shelf()
-        self._job: _Job | None = None
+        self._shelf = RowShelf()
+        self._job: _TowerJob | None = None
         self._forgets = False
         self._finished: list[tuple[Request, Media]] = []
         """Of tiles whose rows may be there and of which some tokens are not computed."""
@@ -95,17 +95,17 @@ class Looking:
                 return False
         return True
 
-    def _begin(self, towers: TowerCosts, request: Request, media: Media) -> _Job | None:
+    def _begin(self, towers: TowerCosts, request: Request, media: Media) -> _TowerJob | None:
         """None while there is no room for more rows: those who wait for others would lose them."""
         held = self._finished = [x for x in self._finished if _waits_for(*x)]
         sizes = {x.digest: towers.pieces.n_bytes(x) for _, x in held}
         sizes.pop(media.digest, None)
         if sizes and sum(sizes.values()) + towers.pieces.n_bytes(media) > self._shelf.limit:
             return None
-        self._job = _Job(request, media, towers.pieces.of_media(media))
+        self._job = _TowerJob(request, media, towers.pieces.of_media(media))
         return self._job
 
-    def _go_on(self, making: Making, towers: TowerCosts, job: _Job, asking: Request) -> bool:
+    def _go_on(self, making: Making, towers: TowerCosts, job: _TowerJob, asking: Request) -> bool:
         """Plan as many pieces as there is room for; whether these are the last. The first of a plan
         has room where ``asking`` has no text before the tile."""
         n_before = max(0, job.media.start - asking.n_computed) if job.request is asking else 0
@@ -120,7 +120,7 @@ class Looking:
         if end == job.n_done:
             return False
         job.n_done = end
-        making.look(job.request, Look(job.request.slot, job.media.digest, end), flops, seconds)
+        making.look(job.request, TowerLook(job.request.slot, job.media.digest, end), flops, seconds)
         if end < len(job.flops):
             return False
         self._job = None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvasir.core.params import MAX_LOGPROBS
-from kvasir.core.plan import Look, Row, SlotOpen, TableChange, reference
+from kvasir.core.plan import Row, SlotOpen, TableChange, TowerLook, reference
 from kvasir.core.request import LOWEST, PRIORITY_CLASSES
 from kvasir.kv.holders import Holder
 from kvasir.sched.request import Request
@@ -59,7 +59,7 @@ class Making:
     """Tokens that may turn out to be others."""
     n_kept: int = 0
     """Tokens that drafts leave, for what prompts have that sees each other."""
-    looks: list[Look] = field(default_factory=list)
+    looks: list[TowerLook] = field(default_factory=list)
     look_flops: list[tuple[Request, float]] = field(default_factory=list)
     """For whom each is, and its operations."""
     watchers: dict[Request, int] = field(default_factory=dict)
@@ -191,7 +191,7 @@ class Making:
         n_most = min(n_most, max(1, self.room(request, n_most)))
         return request.tiles.whole(request.n_computed, n_most)
 
-    def look(self, request: Request, look: Look, flops: float, seconds: float) -> None:
+    def look(self, request: Request, look: TowerLook, flops: float, seconds: float) -> None:
         """Pieces of a tower for ``request``, and what they take."""
         self.looks.append(look)
         self.look_flops.append((request, flops))

@@ -182,8 +182,7 @@ class Scheduler:
         ready, others = by_phase(running)
         making.n_kept = self.config.span_tokens if others or len(self._order) else 0
         self._plan_decodes(making, ready, self._order.claims(others))
-        # some in each plan, so that none takes long
-        self._account.charge(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])
+        self._account.charge(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])  # some a plan
         self._prompts.plan(making, others)
         return self._close_plan(making) if making.rows or making.looks else None
 
@@ -297,9 +296,10 @@ class Scheduler:
         """The oldest plan has run: what is learnt of it besides what its rows gave."""
         if not self._flights or self._flights[0][0] is not plan:
             raise KvasirError(f"plan {plan.step} is not the oldest uncommitted one")
-        _, making = self._flights.popleft()
+        making = self._flights[0][1]
         if len(result.outputs) != making.n_logits:
             raise KvasirError(f"{len(result.outputs)} outputs for {making.n_logits} logit rows")
+        self._flights.popleft()
         self._kv.committed()
         self._looking.landed(making, result.tower_seconds, self._account)
         if making.rows:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace as with_fields
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,7 +106,7 @@ class Case:
             windows=model.windows,
             span_tokens=spans,
             state_bytes=sum(seeing.model.config.state_bytes),
-            towers=partial(Crawling, seeing.pieces),
+            costs=lambda: CostModel(towers=Crawling(seeing.pieces)),
         )
         rng = random.Random(5)
         self.requests: list[EngineRequest] = []
