@@ -15,8 +15,8 @@ namespace kvasir {
 
 class Pool;
 
-// A part of the items of one phase, of programs that are run piece by piece: all phases in turn, and of each all
-// parts, give what a whole run does. phase -1: everything.
+// A part of the items of one phase, of programs that are run piece by piece: all phases in turn, and of each
+// all parts, give what a whole run does. phase -1: everything.
 struct Piece {
   int64_t phase = -1, part = 0, parts = 1;
   bool is_first() const { return phase <= 0 && part == 0; }
@@ -34,7 +34,8 @@ class Program {
           StepArrays arrays);
   // until: index of the last record to run, -1 for all. seconds: [phases] or null, time per phase. logits:
   // [R, vocab] or null.
-  void run(StepSize size, const StepMasks& masks, int64_t until, double* seconds, float* logits, Piece piece = {});
+  void run(StepSize size, const StepMasks& masks, int64_t until, double* seconds, float* logits,
+           Piece piece = {});
   int64_t phases() const { return int64_t(phases_.size()); }
   const StepArrays& arrays() const { return workspace_.arrays; }
   Export exported(int32_t buffer) const { return {workspace_.floats(buffer), workspace_.columns(buffer)}; }
