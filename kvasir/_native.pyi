@@ -156,9 +156,12 @@ class Program:
         out: NDArray[np.float32] | None = None,
         masks: tuple[Fills, float] | None = None,
         pooled: int = 0,
+        piece: tuple[int, int, int] | None = None,
     ) -> None:
         """One step over the filled arrays; releases the GIL. ``masks``, and the seconds that rows
-        wait for theirs at most. ``pooled``: logit rows of the program that pools."""
+        wait for theirs at most. ``pooled``: logit rows of the program that pools. ``piece``:
+        (phase, part, parts), a part of the items of one phase alone; the arrays and the arena stay
+        as they are until all have run, phase by phase. Raises ValueError for one that is not."""
     def pool_with(self, pool: Program) -> None:
         """From now on steps with pooled rows go on with this program, whose logit rows these are:
         it adds them to its array ``sums``, f64 [slots, columns]."""

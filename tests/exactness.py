@@ -28,6 +28,7 @@ from kvasir.exec.disk.saving import block_sizes
 from kvasir.exec.disk.store import DiskStore
 from kvasir.sched.scheduler import Scheduler
 from kvasir.serve.tokenlog import decode, encode, open_log, replay
+from kvasir.timing.cost import CostModel
 from tests.answers import Answer, answer_of
 from tests.automaton import LateRing, Ring
 from tests.damage import damage
@@ -51,14 +52,14 @@ class Sizes:
     max_model_len: int = 256
     block_size: int = 16
     numerics_id: str = "test"
-    windows: tuple[int, ...] = ()
-    """Windows with a KV group of their own."""
+    windows: tuple[int, ...] = ()  # with a KV group of their own
     has_full: bool = True
     """Some layers keep every position."""
     whole_prompts: bool = False
     state_bytes: int = 0  # of a sequence
     tile: TileSpec | None = None  # of images that the model sees
     span_tokens: int = 0  # of a tile, where they see each other
+    costs: Callable[[], CostModel] = CostModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,15 +332,14 @@ class _Client:
         proposer = drafts.proposer(self._known, self._sizes.vocab_size) if drafts else None
         executor = self._make_executor(config.sizes)
         disk = self._open_disk(executor) if self._variant.disk else None
-        scheduler = Scheduler(config, proposer, disk=disk)
-        n_ids = self._sizes.vocab_size
-        masks = LateRing(n_ids) if self._variant.late_masks else Ring(n_ids)
+        scheduler = Scheduler(config, proposer, costs=self._sizes.costs(), disk=disk)
+        make_masks = LateRing if self._variant.late_masks else Ring
         return Engine(
             executor,
             scheduler,
             overlap=self._variant.overlap,
             disk=disk,
-            masks=masks,
+            masks=make_masks(self._sizes.vocab_size),
             jump_ahead=self._variant.jump_ahead,
             tile=self._sizes.tile,
         )

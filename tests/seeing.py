@@ -16,13 +16,26 @@ from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.reference import ReferenceExecutor, load_weights
 from kvasir.ir.bundle import Bundle
+from kvasir.ir.pieces import TowerPieces
 from kvasir.ir.pool import with_pool
 from kvasir.models import build_program, ignorable
 from kvasir.models.family import PixtralTowerSpec
 from kvasir.models.loaded import LoadedModel, load_model
 from kvasir.models.tower_programs import build_tower
+from kvasir.timing.towers import TowerCosts
 from kvasir.weights.bind import Binding, bind
 from tests.native import BEST
+
+
+class Crawling(TowerCosts):
+    """Every piece is expected to take so many seconds, whatever is measured."""
+
+    def __init__(self, pieces: TowerPieces, each: float = 0.03) -> None:
+        super().__init__(pieces)
+        self._each = each
+
+    def seconds(self, flops: float) -> float:
+        return self._each
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,11 @@ class Seeing:
         program = lower_passes(raw, dtype=dtype, formats=formats, kv_dtype=kv_dtype)
         lowered = tower.map(lambda x: lower_passes(x, dtype=dtype, formats=formats, kv_dtype="f32"))
         return cls(model, replace(with_pool(program), tower=lowered), binding)
+
+    @property
+    def pieces(self) -> TowerPieces:
+        assert self.bundle.tower is not None
+        return TowerPieces.of(self.bundle.tower)
 
     def cpu(self, sizes: EngineSizes, threads: int = 1, level: str = BEST) -> CpuExecutor:
         settings = CpuSettings(threads, level, hashes=True)

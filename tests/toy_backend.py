@@ -95,9 +95,6 @@ class ToyExecutor:
         self._queue.append((plan, handle))
         return handle
 
-    def forget_media(self) -> None:
-        """It sees no images."""
-
     def close(self) -> None:
         while self._queue:
             self.run_next()

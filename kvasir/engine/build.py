@@ -34,7 +34,7 @@ from kvasir.speculate.lookup import Lookup
 from kvasir.speculate.several import DrafterPart, SeveralDrafters
 from kvasir.timing.cost import CostModel
 from kvasir.timing.prior import prior_costs
-from kvasir.timing.towers import TowerPrior
+from kvasir.timing.towers import TowerCosts
 
 
 class BuiltEngine(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ def build_engine(
     costs = CostModel()
     if built.program is not None:
         prior = prior_costs(built.program, config.executor.threads)
-        costs = CostModel(prior, TowerPrior.of(built.tower) if built.tower else None)
+        costs = CostModel(prior, TowerCosts.of(built.tower) if built.tower else None)
         said = {"weights": built.placement} | ({"kernels": built.kernels} if built.kernels else {})
         config = replace(config, reasons={**config.reasons, **said})
     executor, numerics_id = built.executor, built.numerics_id

@@ -187,7 +187,7 @@ class Engine:
 
     def reset_mm_cache(self) -> None:
         """Forget the rows that towers made of images; what comes later has them computed again."""
-        self._whole(self._executor.forget_media)
+        self._whole(self._scheduler.forget_media)
 
     @property
     def is_forgetting(self) -> bool:

@@ -154,8 +154,10 @@ class Masking:
 
     def decides(self, plan: StepPlan) -> bool:
         """Whether what is forced behind the only draw of ``plan`` says what the next one is."""
-        row, *others = plan.rows
-        return self._jumps and not others and row.n_logits > 0 and row.slot in self._open
+        if not self._jumps or len(plan.rows) != 1:
+            return False
+        (row,) = plan.rows
+        return row.n_logits > 0 and row.slot in self._open
 
     def jump(self) -> None:
         """Before a plan, while those that are under way have their masks: what is forced of the

@@ -74,10 +74,6 @@ class Executor(Protocol):
         ``sizes``."""
         ...
 
-    def forget_media(self) -> None:
-        """Plans that are started later compute the rows of their tiles anew."""
-        ...
-
     def read_block(self, group: int, block: int) -> bytes:
         """What a KV block holds, in the executor's own layout. Between steps."""
         ...

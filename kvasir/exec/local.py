@@ -79,10 +79,6 @@ class LocalExecutor(ABC, Generic[M]):
         """All that comes before the rows, but the changes of tables."""
         before_rows(plan, self, self._store)
 
-    def forget_media(self) -> None:
-        if self._media is not None:
-            self._media.forget()
-
     @abstractmethod
     def read_block(self, group: int, block: int) -> bytes: ...
 

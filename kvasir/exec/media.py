@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.core.errors import KvasirError
-from kvasir.core.plan import StepPlan
+from kvasir.core.plan import StepPlan, TowerLook
+from kvasir.core.shelf import SHELF_BYTES, RowShelf
 from kvasir.core.tiles import Media
 from kvasir.exec.rows import own_ends
+from kvasir.ir.canvas import TileRows
 
 Floats = NDArray[np.float32]
-RowsOf = Callable[[Media], Floats]
-TILE_CACHE_BYTES = 64 * 2**20
-"""Of the newest tiles' rows: 17 of 64 rows of 2048 numbers, as one image has, are 9 MB."""
-LEAST_KEPT = 2
-"""Tiles: of one that is computed in several chunks all rows are made with the first."""
+RowsOf = Callable[[Media], TileRows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class MediaRun:
     n: int
 
 
-def blind(media: Media) -> Floats:
+def blind(media: Media) -> TileRows:
     """Of a program that could see, without a tower."""
     raise KvasirError("there is no tower for images")
 
@@ -51,6 +50,13 @@ class MediaSlots:
                 self._slots[opening.slot] = opening.media
         return list(self._of_rows(plan)) if self._slots else []
 
+    def looked_at(self, look: TowerLook) -> Media:
+        """Raises KvasirError for a tile that the slot does not have."""
+        for media in self._slots.get(look.slot, ()):
+            if media.digest == look.digest:
+                return media
+        raise KvasirError(f"a look at a tile that slot {look.slot} does not have")
+
     def _of_rows(self, plan: StepPlan) -> Iterator[MediaRun]:
         before = 0
         for row in plan.rows:
@@ -67,9 +73,30 @@ class MediaSlots:
             before += len(row.tokens)
 
 
+class _TileBegun:
+    """A tile whose rows are being computed."""
+
+    def __init__(self, digest: bytes, steps: TileRows) -> None:
+        self.digest = digest
+        self._steps = steps
+        self._n_done = -1  # it stops before its first piece, too
+
+    def go_on(self, end: int) -> Floats | None:
+        """Until ``end`` pieces are done; its rows, when these are all."""
+        try:
+            while self._n_done < end:
+                next(self._steps)
+                self._n_done += 1
+        except StopIteration as stop:
+            rows: Floats = stop.value
+            return rows
+        return None
+
+
 class MediaRows:
-    """What a program with ``merge_embeds`` reads of a step. A tile's rows are computed when a step
-    first needs one of them, all at once, and kept while there is room."""
+    """What a program with ``merge_embeds`` reads of a step. A tile's rows are computed by the looks
+    of plans, or as far as these did not come when a step first needs one of them, and kept while
+    there is room."""
 
     def __init__(
         self,
@@ -77,7 +104,7 @@ class MediaRows:
         media: Sequence[Floats],
         is_media: NDArray[np.int32],
         ends: NDArray[np.int32] | None = None,
-        limit: int = TILE_CACHE_BYTES,
+        limit: int = SHELF_BYTES,
     ) -> None:
         """``rows_of``: f32 [rows, columns] of a tile; ``media``, [T, columns] of a part of them
         each, and ``is_media`` [T] are written before every step, and where tokens of a tile see
@@ -86,27 +113,31 @@ class MediaRows:
         self._media = media
         self._is_media = is_media
         self._ends = ends
-        self._limit = limit
         self._slots = MediaSlots()
-        self._kept: OrderedDict[bytes, Floats] = OrderedDict()
-        self._n_bytes = 0
-        self._is_stale = False
+        self._shelf = RowShelf(limit)
+        self._kept: dict[bytes, Floats] = {}
+        self._job: _TileBegun | None = None
         self.n_computed = 0
         """Tiles so far."""
+        self.n_unforeseen = 0
+        """Of these, what rows needed before the looks of plans had finished it."""
         self.seconds = 0.0
         """That towers took for the newest step."""
 
     def write(self, plan: StepPlan) -> None:
         """Raises KvasirError where a plan has a part of what sees each other."""
-        if self._is_stale:
-            self._is_stale = False
+        if plan.forgets:
+            self._job = None
             self._kept.clear()
-            self._n_bytes = 0
+            self._shelf.clear()
         self.seconds = 0.0
         self._is_media[: plan.n_tokens] = 0
         if self._ends is not None:
             self._ends[: plan.n_tokens] = own_ends(plan)
-        for run in self._slots.of(plan):
+        runs = self._slots.of(plan)
+        for look in plan.looks:
+            self._look(self._slots.looked_at(look), look.end)
+        for run in runs:
             rows, column = self._rows(run.media)[run.first : run.first + run.n], 0
             for media in self._media:
                 n_columns = media.shape[1]
@@ -115,24 +146,35 @@ class MediaRows:
             self._is_media[run.at : run.at + run.n] = 1
             if self._ends is not None:
                 self._ends[run.at : run.at + run.n] = _whole_end(run)
-
-    def forget(self) -> None:
-        """Plans that are written later find no rows of those before them. From any thread."""
-        self._is_stale = True
+        for digest in self._shelf.end_step():
+            del self._kept[digest]
 
     def _rows(self, media: Media) -> Floats:
-        rows = self._kept.pop(media.digest, None)
-        if rows is None:
-            began = time.monotonic()
-            rows = self._rows_of(media)
-            self.seconds += time.monotonic() - began
+        if media.digest not in self._kept:
+            self.n_unforeseen += 1
+            self._look(media, sys.maxsize)
+        self._shelf.use(media.digest)
+        return self._kept[media.digest]
+
+    def _look(self, media: Media, end: int) -> None:
+        digest = media.digest
+        if digest in self._kept:
+            return
+        if self._job is None or self._job.digest != digest:
+            self._job = _TileBegun(digest, self._rows_of(media))
+        with self._timed():
+            rows = self._job.go_on(end)
+        if rows is not None:
+            self._job = None
             self.n_computed += 1
-            self._n_bytes += rows.nbytes
-        self._kept[media.digest] = rows
-        while self._n_bytes > self._limit and len(self._kept) > LEAST_KEPT:
-            _, gone = self._kept.popitem(last=False)
-            self._n_bytes -= gone.nbytes
-        return rows
+            self._kept[digest] = rows
+            self._shelf.add(digest, rows.nbytes)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.seconds += time.monotonic() - began
 
 
 def _whole_end(run: MediaRun) -> int:

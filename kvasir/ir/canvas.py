@@ -3,7 +3,7 @@ shrunk where that is wanted, and the row of no tile behind each line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,17 @@ from numpy.typing import NDArray
 from kvasir.core.tiles import Canvas, Media, TileSpec
 from kvasir.ir.program import FloatArray
 
+TileRows = Generator[None, None, FloatArray]
+"""Rows of a tile, with a stop before every piece of its tower (``ir.pieces``)."""
+
 
 def paved(
     media: Media,
     canvas: Canvas,
     tile: TileSpec,
-    rows_of: Callable[[Media], FloatArray],
+    rows_of: Callable[[Media], TileRows],
     newline: FloatArray,
-) -> FloatArray:
+) -> TileRows:
     """f32 [n_rows, columns]. ``rows_of``: f32 [n_tokens, columns] of a tile alone; ``newline``: f32
     [1, columns]. Tiles are computed one after the other, and a line of them is shrunk before the
     next: rows are then between two of their line, and after all lines between two of their
@@ -29,14 +32,18 @@ def paved(
     side = tile.side // tile.fold
     bands = []
     for first in range(0, n_tiles, canvas.across):
-        places = range(first, first + canvas.across)
-        band = np.concatenate([_grid(rows_of(_tile(media, tile, i)), side) for i in places], axis=1)
+        grids = []
+        for i in range(first, first + canvas.across):
+            rows = yield from rows_of(_tile(media, tile, i))
+            grids.append(_grid(rows, side))
+        band = np.concatenate(grids, axis=1)
         band = band[:, canvas.beside : canvas.beside + n_columns]
         bands.append(_between(band, shown, axis=1))
     grid = np.concatenate(bands)[canvas.above : canvas.above + n_lines]
     grid = _between(grid, lines, axis=0)
     ends = np.broadcast_to(newline, (lines, 1, newline.shape[-1]))
-    return np.concatenate([grid, ends], axis=1).reshape(lines * columns, -1)
+    found: FloatArray = np.concatenate([grid, ends], axis=1).reshape(lines * columns, -1)
+    return found
 
 
 def _tile(media: Media, tile: TileSpec, i: int) -> Media:

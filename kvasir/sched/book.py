@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent, TokenLogprob
@@ -137,3 +137,10 @@ def _event(
 
 def _logprob(output: RowOutput) -> TokenLogprob:
     return TokenLogprob(output.token, output.logprob, output.rank, output.top)
+
+
+def vector_of(vectors: Iterator[bytes], request: Request) -> bytes:
+    """The one of ``request``. Raises KvasirError when the executor gave none."""
+    if (vector := next(vectors, None)) is None:
+        raise KvasirError(f"request {request.id} pools, and the executor has no program for that")
+    return vector

@@ -283,7 +283,7 @@ class Drafts:
         n_asked = sum([row.n_drafts for row in plan.rows])
         for request, row in zip(owners, plan.rows, strict=True):
             if row.n_drafts:
-                self._account.drafted(request, seconds * row.n_drafts / n_asked)
+                self._account.owes(request, seconds * row.n_drafts / n_asked)
 
     def _learn(self, plan: StepPlan, making: Making, result: StepResult) -> None:
         """What became of drafts."""

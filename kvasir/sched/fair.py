@@ -188,7 +188,7 @@ class FairAccount(Account):
         own = self._costs.seconds(n_kept, n_kept, kept.pairs, kept.pairs)
         request.drafting.owed += self._costs.seconds(n, n, whole.pairs, whole.entries) - own
 
-    def drafted(self, request: Request, seconds: float) -> None:
+    def owes(self, request: Request, seconds: float) -> None:
         request.drafting.owed += seconds
 
     def stop(self, request: Request) -> None:

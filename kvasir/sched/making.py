@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvasir.core.params import MAX_LOGPROBS
-from kvasir.core.plan import Row, SlotOpen, TableChange, reference
+from kvasir.core.plan import Row, SlotOpen, TableChange, TowerLook, reference
 from kvasir.core.request import LOWEST, PRIORITY_CLASSES
-from kvasir.core.tiles import Media
 from kvasir.kv.holders import Holder
 from kvasir.sched.request import Request
 from kvasir.sched.rows import chunk_row
-from kvasir.timing.cost import Load, chunk_load
+from kvasir.timing.cost import CostModel, Load, chunk_load
 from kvasir.timing.pace import Pace
 
 MAX_SCORES = 4096
@@ -60,8 +59,13 @@ class Making:
     """Tokens that may turn out to be others."""
     n_kept: int = 0
     """Tokens that drafts leave, for what prompts have that sees each other."""
-    tiles: list[Media] = field(default_factory=list)
-    """That rows have tokens of, but for one that is the same as the last: towers of all may run."""
+    looks: list[TowerLook] = field(default_factory=list)
+    look_flops: list[tuple[Request, float]] = field(default_factory=list)
+    """For whom each is, and its operations."""
+    watchers: dict[Request, int] = field(default_factory=dict)
+    """Who has looks, and how many of its tokens were computed before."""
+    looked: float = 0.0
+    """Seconds that looks are expected to take."""
     n_logits: int = 0
     load: Load = field(default_factory=Load)
 
@@ -69,6 +73,26 @@ class Making:
     def opened(self) -> frozenset[int]:
         """Slots of those who start, whose blocks the plan names."""
         return frozenset([opening.slot for opening in self.opens])
+
+    @property
+    def flops(self) -> float:
+        """Operations of all looks."""
+        return sum(flops for _, flops in self.look_flops)
+
+    @property
+    def looks_at(self) -> list[tuple[int, int]]:
+        """(request, tokens computed before) of those who have looks."""
+        return [(request.id, start) for request, start in self.watchers.items()]
+
+    def told(self, costs: CostModel) -> tuple[list[Request], float, float, float]:
+        """For whom it computes, the seconds that it is expected to take, those without its drafts,
+        and those that towers may take beside on a slow machine."""
+        seconds, least = costs.step_seconds(self.load), costs.step_seconds(self.undrafted)
+        if costs.towers is None or not self.looks:
+            return self.owners, seconds, least, 0.0
+        owners = list(dict.fromkeys([*self.owners, *self.watchers]))
+        most = costs.towers.most_seconds(self.flops)
+        return owners, seconds + self.looked, least + self.looked, most
 
     @property
     def n_forced(self) -> int:
@@ -125,8 +149,8 @@ class Making:
         if is_ahead and self.rank == LOWEST:
             return n_most
         if self.pace is not None and not is_ahead:
-            n_prompts = self.n_prompts[self.rank]
-            n_most = self.pace.room(self.load, self.decodes, start, n_most, n_prompts)
+            n_prompts, looked = self.n_prompts[self.rank], self.looked
+            n_most = self.pace.room(self.load, self.decodes, start, n_most, n_prompts, looked)
         pace = self.tenant_pace
         if pace is not None and self.streaming - {tenant}:
             spent, contexts = self.spent.get(tenant, 0.0), self.contexts.get(tenant, 0.0)
@@ -147,7 +171,7 @@ class Making:
         if self.pace is None or self.decodes is None:
             return self.budget > 0
         n_prompts, n_most = self.n_prompts[self.rank], min(1, self.budget)
-        return self.pace.room(self.load, self.decodes, 0, n_most, n_prompts) > 0
+        return self.pace.room(self.load, self.decodes, 0, n_most, n_prompts, self.looked) > 0
 
     def takes(self, request: Request) -> bool:
         """Whether it takes on a token of a request that would start, and may score it."""
@@ -163,11 +187,19 @@ class Making:
 
     def fitting(self, request: Request, n_most: int) -> int:
         """Of the next ``n_most`` tokens of a request as many as there is room for, one at least, or
-        none where that one is of several that see each other; of no more than one tile, whose rows
-        may take as long as all else in the step."""
-        tiles, start = request.tiles, request.n_computed
-        n_most = min(n_most, tiles.room(start))
-        return tiles.whole(start, min(n_most, max(1, self.room(request, n_most))))
+        none where that one is of several that see each other."""
+        n_most = min(n_most, max(1, self.room(request, n_most)))
+        return request.tiles.whole(request.n_computed, n_most)
+
+    def look(self, request: Request, look: TowerLook, flops: float, seconds: float) -> None:
+        """Pieces of a tower for ``request``, and what they take."""
+        self.looks.append(look)
+        self.look_flops.append((request, flops))
+        self.watchers.setdefault(request, request.n_computed)
+        self.looked += seconds
+        if self.streaming and self.tenant_pace is not None:
+            tenant = request.standing.tenant
+            self.spent[tenant] = self.spent.get(tenant, 0.0) + seconds
 
     def chunk(self, request: Request, n_tokens: int) -> None:
         """The next ``n_tokens`` of a request."""
@@ -230,13 +262,6 @@ class Making:
         for group, first, blocks in request.table.take_news():
             self.tables.append(TableChange(request.slot, group, first, blocks))
 
-    def _see(self, request: Request, row: Row) -> None:
-        """A tile counts behind a hit of the cache as well: the executor may have let go of what
-        its tower gave."""
-        for media in request.tiles.seen(row.start, row.end):
-            if not self.tiles or self.tiles[-1].digest != media.digest:
-                self.tiles.append(media)
-
     def _add(self, request: Request, row: Row) -> None:
         self._tell(request)
         self.rows.append(row)
@@ -245,4 +270,3 @@ class Making:
         self.n_logits += row.n_logits
         self.budget -= len(row.tokens)
         self.load = self.load.plus(chunk_load(len(row.tokens), row.start))
-        self._see(request, row)

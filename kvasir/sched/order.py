@@ -132,8 +132,8 @@ class Account:
     def verified(self, request: Request, row: Row, n_kept: int) -> None:
         """A row of drafts was computed, whose first ``n_kept`` tokens count as computed."""
 
-    def drafted(self, request: Request, seconds: float) -> None:
-        """A draft program took so long for a request."""
+    def owes(self, request: Request, seconds: float) -> None:
+        """A draft program, or a tower, took so long for a request."""
 
     def stop(self, request: Request) -> None:
         """A request runs no more: it ended or was preempted; its counters are still those."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.request import LOWEST
+from kvasir.sched.looking import Looking
 from kvasir.sched.making import Making
 from kvasir.sched.order import Account
 from kvasir.sched.queues import Queues
@@ -19,8 +20,10 @@ class Prompts:
         queues: Queues,
         account: Account,
         config: SchedulerConfig,
+        looking: Looking,
     ) -> None:
         self._queues = queues
+        self._looking = looking
         self._order = queues.waiting
         self._account = account
         self._has_windows = bool(config.sizes.windows)
@@ -77,7 +80,11 @@ class Prompts:
         n_most = min(request.n_left, making.scorable(request))
         if self._has_windows:
             n_most = min(n_most, request.table.room() - request.n_computed)
-        n_tokens = making.fitting(request, n_most) if n_most > 0 else 0
+        n_looks = len(making.looks)
+        n_most = self._looking.reach(making, request, max(0, n_most))
+        n_tokens = making.fitting(request, n_most) if n_most else 0
+        if len(making.looks) > n_looks:
+            request.turn.n_left_out = 0
         if n_tokens:
             making.chunk(request, n_tokens)
             if first_draw(making.rows[-1]) == 0:

@@ -66,7 +66,7 @@ class Drafting:
     n_misses: int = 0
     """The same of those that were not drawn."""
     owed: float = 0.0
-    """Seconds that drafts took beside its computed tokens, and its tenant was not charged for."""
+    """Seconds that drafts and towers took beside its tokens, and its tenant was not charged for."""
     undrafted: dict[str, int] = field(default_factory=dict)
     """By their reasons its decode steps without drafts."""
 

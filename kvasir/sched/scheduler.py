@@ -19,10 +19,11 @@ from kvasir.kv.holders import Holder
 from kvasir.kv.manager import KVCacheManager
 from kvasir.kv.tier import Disk
 from kvasir.sched.admit import check_priority, max_outputs_of
-from kvasir.sched.book import book, book_draft, book_forced, book_vector, n_settled
+from kvasir.sched.book import book, book_draft, book_forced, book_vector, n_settled, vector_of
 from kvasir.sched.counters import Counters
 from kvasir.sched.drafts import Drafts, can_name
 from kvasir.sched.fair import make_policy
+from kvasir.sched.looking import Looking
 from kvasir.sched.making import Making
 from kvasir.sched.prompts import Prompts
 from kvasir.sched.queues import Queues
@@ -76,7 +77,8 @@ class Scheduler:
         outlook = Outlook(self.costs, config.sizes.max_num_seqs)
         self._timekeeper = Timekeeper(self._queues, outlook, clock)
         self._making = Making(0)
-        self._prompts = Prompts(self._queues, self._account, config)
+        self._looking = Looking(self.costs)
+        self._prompts = Prompts(self._queues, self._account, config, self._looking)
         self._flights: deque[tuple[StepPlan, Making]] = deque()
         self._uncommitted: list[tuple[Request, int]] = []
         self._events: list[TokenEvent] = []
@@ -180,10 +182,9 @@ class Scheduler:
         ready, others = by_phase(running)
         making.n_kept = self.config.span_tokens if others or len(self._order) else 0
         self._plan_decodes(making, ready, self._order.claims(others))
-        # some in each plan, so that none takes long
-        self._account.charge(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])
+        self._account.charge(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])  # some a plan
         self._prompts.plan(making, others)
-        return self._close_plan(making) if making.rows else None
+        return self._close_plan(making) if making.rows or making.looks else None
 
     def commit(self, plan: StepPlan, result: StepResult) -> tuple[TokenEvent, ...]:
         """Book the outputs of the oldest uncommitted plan; what each request's client is told."""
@@ -196,6 +197,10 @@ class Scheduler:
     def reset_prefix_cache(self) -> None:
         """Requests from now on find nothing of what was computed before."""
         self._kv.reset()
+
+    def forget_media(self) -> None:
+        """The next plan has the executor forget the rows that towers made."""
+        self._looking.forget()
 
     def unsaved(self) -> Iterator[Transfer]:
         """Cached blocks that are not on disk. Nothing may be planned meanwhile."""
@@ -218,11 +223,8 @@ class Scheduler:
 
     @property
     def newest(self) -> tuple[Sequence[Request], float, float, float]:
-        """Of the newest plan: whose row each is, the seconds that it is expected to take, those
-        without its drafts, and those that towers may take beside."""
-        making, costs = self._making, self.costs
-        seconds, least = costs.step_seconds(making.load), costs.step_seconds(making.undrafted)
-        return making.owners, seconds, least, costs.tower_seconds(making.tiles)
+        """What ``Making.told`` says of the newest plan."""
+        return self._making.told(self.costs)
 
     @property
     def running(self) -> Sequence[Request]:
@@ -281,6 +283,8 @@ class Scheduler:
             copies=copies,
             saves=saves,
             loads=loads,
+            looks=tuple(making.looks),
+            forgets=self._looking.close(making),
             follows=self._drafts.take_follows(making, copies, loads),
         )
         self._uncommitted.clear()
@@ -297,7 +301,9 @@ class Scheduler:
             raise KvasirError(f"{len(result.outputs)} outputs for {making.n_logits} logit rows")
         self._flights.popleft()
         self._kv.committed()
-        self.costs.observe(*self._drafts.landed(plan, making, result))
+        self._looking.landed(making, result.tower_seconds, self._account)
+        if making.rows:
+            self.costs.observe(*self._drafts.landed(plan, making, result))
         self.timeline.step(
             plan,
             [request.id for request in making.owners],
@@ -306,6 +312,7 @@ class Scheduler:
             blocks_free=self._kv.cache.n_available,
             n_decodes=making.n_decodes,
             forced=making.forced,
+            looks=making.looks_at,
         )
         self._counters.ran(result.seconds, making.n_forced)
         return making
@@ -336,7 +343,7 @@ class Scheduler:
         for row, request, before in zip(*making.others(), strict=True):
             outputs = result.outputs[first : first + row.n_logits]
             first += row.n_logits
-            vector = _next(vectors, request) if gives_vector(request, row) else None
+            vector = vector_of(vectors, request) if gives_vector(request, row) else None
             if request.finish is None:
                 self._book(request, row, outputs, request.n_preempted == before, vector)
 
@@ -391,10 +398,3 @@ class Scheduler:
         self._queues.release(request)
         self.timeline.finished(request.id, request.finish or "")
         del self._requests[request.id]
-
-
-def _next(vectors: Iterator[bytes], request: Request) -> bytes:
-    """The one of ``request``. Raises KvasirError when the executor gave none."""
-    if (vector := next(vectors, None)) is None:
-        raise KvasirError(f"request {request.id} pools, and the executor has no program for that")
-    return vector

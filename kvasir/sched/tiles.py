@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,11 +15,6 @@ class TilePlaces:
     media: Sequence[Media] = ()
     are_spans: bool = False
     """Tokens of a tile see each other: they are computed in one step."""
-
-    def room(self, start: int) -> int:
-        """Tokens from ``start`` on, as far as those of one tile."""
-        ends = (x.end for x in self.media if x.end > start)
-        return next(ends, sys.maxsize) - start
 
     def seen(self, start: int, end: int) -> Sequence[Media]:
         """Those with tokens in [start, end)."""

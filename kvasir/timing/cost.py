@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import exp, inf, log, sqrt
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from kvasir.core.tiles import Media
+from kvasir.timing.towers import TowerCosts
 
 PRIOR_VARIANCE = 2.0
 """Of the logarithm of a constant before the first step: a factor of four is no surprise."""
@@ -75,27 +75,18 @@ def chunk_load(n_tokens: int, start: int) -> Load:
     return Load(1, n_tokens, pairs, start + n_tokens)
 
 
-class TowerTime(Protocol):
-    """How long the tower of an image may take: ``timing.towers`` has one."""
-
-    def seconds(self, tiles: Sequence[Media]) -> float: ...
-
-
 class CostModel:
     """Deterministic: equal observations in equal order give equal answers."""
 
-    def __init__(self, prior: Costs = NEUTRAL, tower: TowerTime | None = None) -> None:
+    def __init__(self, prior: Costs = NEUTRAL, towers: TowerCosts | None = None) -> None:
+        """``towers``: of a model that sees."""
         self.costs = _bounded(prior)
-        self._tower = tower
+        self.towers = towers
         self._variance = [[PRIOR_VARIANCE * (i == j) for j in range(N_COSTS)] for i in _EACH]
 
     def step_seconds(self, load: Load) -> float:
         """Seconds of a step of ``load``."""
         return self.costs.step + self.beyond(load)
-
-    def tower_seconds(self, tiles: Sequence[Media]) -> float:
-        """Seconds that the tower of ``tiles`` may take on a slow machine, before their step."""
-        return self._tower.seconds(tiles) if self._tower and tiles else 0.0
 
     def chunk_seconds(self, n_tokens: int, start: int) -> float:
         """Seconds that a row of ``n_tokens`` tokens after ``start`` others adds to a step."""

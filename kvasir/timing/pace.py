@@ -24,14 +24,29 @@ class Pace(msgspec.Struct, frozen=True):
     share: float = 0.0
     """Of what its decodes take, that each prompt may add."""
 
-    def room(self, load: Load, decodes: Load, start: int, n_most: int, n_prompts: int = 1) -> int:
+    def room(
+        self,
+        load: Load,
+        decodes: Load,
+        start: int,
+        n_most: int,
+        n_prompts: int = 1,
+        looked: float = 0.0,
+    ) -> int:
         """Tokens, at most ``n_most``, that may follow ``start`` others in a step of ``load``, of
         which ``decodes`` were not chunks of prompts. At least one if there are no other chunks.
-        ``n_prompts``: to be computed in all."""
-        alone = self.costs.step_seconds(decodes)
-        least = self._least(alone, n_prompts)
-        n_fitting = self.costs.fit(load, start, n_most, max(self.seconds, alone + least))
+        ``n_prompts``: to be computed in all. ``looked``: seconds of the step beside its load."""
+        most = self._most(decodes, n_prompts) - looked
+        n_fitting = self.costs.fit(load, start, n_most, most)
         return max(n_fitting, min(n_most, int(load == decodes)))
+
+    def left(self, load: Load, decodes: Load, n_prompts: int = 1) -> float:
+        """Seconds that a step of ``load`` may take on beside it."""
+        return self._most(decodes, n_prompts) - self.costs.step_seconds(load)
+
+    def _most(self, decodes: Load, n_prompts: int) -> float:
+        alone = self.costs.step_seconds(decodes)
+        return max(self.seconds, alone + self._least(alone, n_prompts))
 
     def share_room(
         self, decodes: Load, spent: float, start: int, n_most: int, contexts: float = 0.0
@@ -40,9 +55,12 @@ class Pace(msgspec.Struct, frozen=True):
         take ``spent`` seconds are in the step already. ``contexts``: seconds of the room that the
         tenant's streams have used, by which others wait for longer already. At least one token
         without any chunk."""
-        least = self._least(self.costs.step_seconds(decodes) - contexts, 1, contexts)
-        n_fitting = self.costs.longest(start, n_most, least - spent)
-        return max(n_fitting, min(n_most, int(not spent)))
+        left = self.share_left(decodes, spent, contexts)
+        return max(self.costs.longest(start, n_most, left), min(n_most, int(not spent)))
+
+    def share_left(self, decodes: Load, spent: float, contexts: float = 0.0) -> float:
+        """Seconds that are left of these."""
+        return self._least(self.costs.step_seconds(decodes) - contexts, 1, contexts) - spent
 
     def context_room(self, n_rows: int) -> float:
         """Seconds that contexts of one tenant's rows may add to a step of ``n_rows`` of one token,

@@ -123,10 +123,12 @@ class Timeline:
         blocks_free: int,
         n_decodes: int = 0,
         forced: Mapping[int, int] = NOTHING,
+        looks: Sequence[tuple[int, int]] = (),
     ) -> None:
         """A step was computed; ``ids`` names the request of each row. ``n_decodes``: rows at the
         start of which the caller knows that they decode one token. ``forced``: by their indices
-        the rows of forced tokens, and how many these have."""
+        the rows of forced tokens, and how many these have. ``looks``: (request, tokens computed
+        before) of those for whom pieces of towers ran."""
         decodes, chunks, drafts = list(ids[:n_decodes]), [], []
         for i, request_id in enumerate(ids[n_decodes:], n_decodes):
             row = plan.rows[i]
@@ -139,6 +141,7 @@ class Timeline:
                 drafts.append((request_id, n_tokens))
             else:
                 chunks.append((request_id, row.start, n_tokens))
+        chunks += [(i, start, 0) for i, start in looks if i not in ids]
         at = result.began or self.clock() - result.seconds
         record = StepRecord(
             plan.step,
@@ -150,6 +153,8 @@ class Timeline:
             tuple([(ids[i], n_tokens) for i, n_tokens in forced.items()]),
             n_waiting,
             blocks_free,
+            tuple([i for i, _ in looks]),
+            result.tower_seconds,
         )
         self._add_step(record)
         if self.listener is not None:

@@ -86,7 +86,8 @@ def fitted(steps: Sequence[StepRecord], n_usual: int) -> Generator[None, None, C
     to see ``n_usual`` tokens."""
     costs = CostModel()
     for i, step in enumerate(steps[-MAX_FITTED:]):
-        costs.observe(_load(step, n_usual), step.seconds)
+        if step.n_tokens:
+            costs.observe(_load(step, n_usual), step.seconds - step.tower_seconds)
         if i % PIECE == 0:
             yield
     return costs
@@ -287,12 +288,15 @@ class _Steps:
     ) -> tuple[float, float, float]:
         """Seconds that the request's own row costs alone, others' chunks, and their answers."""
         n_decodes = len(step.decodes) - (row.kind == "decode")
-        if row.kind == "decode" and not (step.chunks or step.drafts or step.forced):
+        if row.kind == "decode" and not (step.chunks or step.drafts or step.forced or step.looks):
             each = costs.chunk_seconds(1, self._n_seen)  # as most steps are
             return costs.costs.step + each, 0.0, n_decodes * each
         own = costs.step_seconds(_row_load(row, self._n_seen))
         chunks, decodes = _others(step, self._story.id, self._n_seen, n_decodes)
-        return own, costs.beyond(chunks), costs.beyond(decodes)
+        towers = step.tower_seconds
+        is_own = self._story.id in step.looks
+        own, others = (own + towers, 0.0) if is_own else (own, towers)
+        return own, costs.beyond(chunks) + others, costs.beyond(decodes)
 
     def _own(self, row: OwnRow, at: float) -> tuple[str, bool]:
         """Whose fault the request's own row is, and whether it was computed before."""

@@ -176,7 +176,7 @@ StepMasks step_masks(const std::optional<MaskTuple>& masks, int64_t logits, int6
 
 void run(BoundProgram& self, int64_t tokens, int64_t seqs, int64_t logits, int64_t until,
          std::optional<Doubles> seconds, std::optional<Logits> out, std::optional<MaskTuple> masks,
-         int64_t pooled) {
+         int64_t pooled, std::optional<std::tuple<int64_t, int64_t, int64_t>> of) {
   if (seconds && int64_t(seconds->size()) < self.program->phases())
     throw std::invalid_argument("seconds needs one entry per phase");
   if (out && (int64_t(out->shape(0)) < logits || int64_t(out->shape(1)) != self.vocab))
@@ -186,7 +186,9 @@ void run(BoundProgram& self, int64_t tokens, int64_t seqs, int64_t logits, int64
   const StepMasks own = step_masks(masks, logits, self.vocab);
   nb::gil_scoped_release release;
   const StepSize size{tokens, seqs, logits};
-  self.program->run(size, own, until, times, rows);
+  Piece piece;
+  if (of) piece = {std::get<0>(*of), std::get<1>(*of), std::get<2>(*of)};
+  self.program->run(size, own, until, times, rows, piece);
   if (self.pool && pooled && until < 0) self.pool->run({tokens, seqs, pooled}, {}, -1, nullptr, nullptr);
   if (self.drafter && until < 0) self.drafter->run(size);
 }
@@ -262,7 +264,7 @@ void bind_program(nb::module_& m) {
            nb::keep_alive<1, 4>())
       .def("run", &run, nb::arg("tokens"), nb::arg("seqs"), nb::arg("logits"), nb::arg("until") = -1,
            nb::arg("seconds") = nb::none(), nb::arg("out") = nb::none(), nb::arg("masks") = nb::none(),
-           nb::arg("pooled") = 0)
+           nb::arg("pooled") = 0, nb::arg("piece") = nb::none())
       .def("draft_with", &draft_with, nb::arg("drafts"), nb::arg("arrays"), nb::arg("exports"),
            nb::arg("carried") = -1)
       .def("pool_with", &pool_with, nb::arg("pool"))

@@ -42,6 +42,10 @@ float* AttentionCut::partial(const Chunk& chunk, int32_t kv_head, int64_t size) 
   return partial_.data() + chunk.split * token_partial() + kv_head * chunk.segments * size;
 }
 
+void AttentionCut::forget() {
+  for (std::atomic<int32_t>& done : done_) done.store(0, std::memory_order_relaxed);
+}
+
 bool AttentionCut::is_last(const Chunk& chunk, int32_t kv_head) {
   std::atomic<int32_t>& done = done_[size_t(chunk.split * kv_heads_max_ + kv_head)];
   if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < chunk.segments) return false;

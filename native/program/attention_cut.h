@@ -35,6 +35,8 @@ class AttentionCut {
   int32_t most_tokens() const;  // of a chunk
   // Where the segments of a chunk's KV head lie, each of `size` floats.
   float* partial(const Chunk& chunk, int32_t kv_head, int64_t size) const;
+  // What was begun and not ended is not gone on with.
+  void forget();
   // One more segment has been computed: was it the last?
   bool is_last(const Chunk& chunk, int32_t kv_head);
 

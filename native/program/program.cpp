@@ -59,16 +59,21 @@ void Program::connect_head() {
   sample->maxima = maxima_.get();
 }
 
-void Program::run(StepSize size, const StepMasks& masks, int64_t until, double* seconds, float* logits) {
+void Program::run(StepSize size, const StepMasks& masks, int64_t until, double* seconds, float* logits,
+                  Piece piece) {
   const ProgramSpec& spec = workspace_.spec;
   if (size.tokens < 1 || size.tokens > spec.max_tokens || size.seqs < 1 ||
       size.seqs > workspace_.arrays.max_seqs || size.logits < 0 || size.logits > spec.max_logits)
     throw std::invalid_argument("step larger than planned");
+  if (piece.phase >= phases() || piece.part < 0 || piece.part >= piece.parts)
+    throw std::invalid_argument("no such piece");
   until_ = until;
+  piece_ = piece;
   seconds_ = seconds;
   size_ = size;
   reset();
   workspace_.begin(size, masks, logits);
+  if (piece.is_first()) workspace_.cut.forget();
   pool_.run(enter, this);
   if (failure_) std::rethrow_exception(failure_);
   workspace_.end(size);

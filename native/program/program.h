@@ -15,6 +15,13 @@ namespace kvasir {
 
 class Pool;
 
+// A part of the items of one phase, of programs that are run piece by piece: all phases in turn, and of each
+// all parts, give what a whole run does. phase -1: everything.
+struct Piece {
+  int64_t phase = -1, part = 0, parts = 1;
+  bool is_first() const { return phase <= 0 && part == 0; }
+};
+
 // f32 rows of the arena [T, columns] that another program reads.
 struct Export {
   float* rows;
@@ -27,7 +34,8 @@ class Program {
           StepArrays arrays);
   // until: index of the last record to run, -1 for all. seconds: [phases] or null, time per phase. logits:
   // [R, vocab] or null.
-  void run(StepSize size, const StepMasks& masks, int64_t until, double* seconds, float* logits);
+  void run(StepSize size, const StepMasks& masks, int64_t until, double* seconds, float* logits,
+           Piece piece = {});
   int64_t phases() const { return int64_t(phases_.size()); }
   const StepArrays& arrays() const { return workspace_.arrays; }
   Export exported(int32_t buffer) const { return {workspace_.floats(buffer), workspace_.columns(buffer)}; }
@@ -69,8 +77,8 @@ class Program {
   static void enter(void* self, int thread);
   void replay(int thread);
   void run_phase(int64_t phase, const Extent& e, int thread, Counter& counter, Ahead& ahead);
-  void run_items(const Phase& phase, const Extent& e, int thread, const ItemRange& items, Counter& counter,
-                 Share& share);
+  void run_items(const Phase& phase, const Extent& e, int thread, int64_t first, const ItemRange& items,
+                 Counter& counter, Share& share);
   void try_item(const Op& op, const Extent& e, int64_t item, int thread);
   int64_t phase_items(const Phase& phase, const Extent& e) const;
   int64_t shares(const Phase& phase, const Extent& e) const;
@@ -87,6 +95,7 @@ class Program {
   // of the running step
   StepSize size_{};
   int64_t until_ = -1;
+  Piece piece_;
   double* seconds_ = nullptr;
   std::mutex failed_;
   std::exception_ptr failure_;  // the first

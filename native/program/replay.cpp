@@ -60,11 +60,13 @@ int64_t Program::shares(const Phase& phase, const Extent& e) const {
 void Program::run_phase(int64_t phase, const Extent& e, int thread, Counter& counter, Ahead& ahead) {
   const Phase& range = phases_[size_t(phase)];
   if (until_ >= 0 && range.begin > until_) return;
+  if (piece_.phase >= 0 && piece_.phase != phase) return;
   while (workspace_.masks.help()) continue;
-  const int64_t total = phase_items(range, e), n = shares(range, e);
+  const int64_t all = phase_items(range, e), first = all * piece_.part / piece_.parts;
+  const int64_t total = all * (piece_.part + 1) / piece_.parts - first, n = shares(range, e);
   for (int64_t k = 0; k < n; k++) {  // its own share, then what others have left of theirs
     const int64_t i = (thread + k) % n;
-    run_items(range, e, thread, {i, n, total}, counter, counter.shares[i]);
+    run_items(range, e, thread, first, {i, n, total}, counter, counter.shares[i]);
   }
   look_ahead(phase, e, thread, ahead);
   for (int spins = 0; counter.done.load(std::memory_order_acquire) < total; spins++) {
@@ -79,9 +81,10 @@ void Program::run_phase(int64_t phase, const Extent& e, int thread, Counter& cou
   }
 }
 
-void Program::run_items(const Phase& phase, const Extent& e, int thread, const ItemRange& range,
-                        Counter& counter, Share& share) {
-  int64_t base = 0, op = phase.begin;
+// Items of `range`, counted from `first`.
+void Program::run_items(const Phase& phase, const Extent& e, int thread, int64_t first,
+                        const ItemRange& range, Counter& counter, Share& share) {
+  int64_t base = -first, op = phase.begin;
   // looked at first, so that threads which find nothing left do not take the line from each other
   while (share.next.load(std::memory_order_relaxed) < range.end - range.begin) {
     const int64_t item = range.begin + share.next.fetch_add(1, std::memory_order_relaxed);

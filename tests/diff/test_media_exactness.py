@@ -4,7 +4,7 @@ forked, preempted, replayed, from disk, on every level."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace as with_fields
 from pathlib import Path
 from typing import NamedTuple
@@ -20,8 +20,9 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.core.tiles import Media, media_at
 from kvasir.engine.engine import Engine
 from kvasir.exec.cpu.executor import CpuExecutor
-from kvasir.exec.media import MediaSlots
+from kvasir.ir import pieces
 from kvasir.sched.scheduler import Scheduler
+from kvasir.timing.cost import CostModel
 from tests import (
     tiny_gemma4_vision,
     tiny_gemma_vision,
@@ -38,7 +39,7 @@ from tests.fork_variants import FORK_VARIANTS
 from tests.loading import sizes_for
 from tests.native import LEVELS
 from tests.request_sets import make_sharing_requests
-from tests.seeing import Seeing
+from tests.seeing import Crawling, Seeing
 from tests.sizes import config_of
 from tests.tiny import TinyModel
 
@@ -105,6 +106,7 @@ class Case:
             windows=model.windows,
             span_tokens=spans,
             state_bytes=sum(seeing.model.config.state_bytes),
+            costs=lambda: CostModel(towers=Crawling(seeing.pieces)),
         )
         rng = random.Random(5)
         self.requests: list[EngineRequest] = []
@@ -118,6 +120,14 @@ class Case:
 def opened(name: str, folder: Path, dtype: str, kv_dtype: str) -> Seeing:
     model = MODELS[name]
     return Seeing.open(model.write(model.make(), folder), dtype, kv_dtype)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_pieces() -> Iterator[None]:
+    """So that phases of tiny towers have parts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "PIECE_FLOPS", 1.5e4)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -195,25 +205,73 @@ def test_rows_of_tiles_are_those_of_the_reference(name: str, tmp_path: Path) -> 
     assert np.abs(own - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-def test_a_step_computes_one_tile_of_a_request(case: Case) -> None:
-    """Whatever the budget: a tower may take as long as all else in a step."""
-    counts: list[int] = []
+@pytest.mark.parametrize("name", MODELS)
+def test_pieces_give_the_bits_of_the_whole(cases: Mapping[str, Case], name: str) -> None:
+    """As many as were foretold, on one thread and on two, and where others were begun between."""
+    seeing = cases[name].seeing
+    sizes = sizes_for(seeing.model.config, n_seqs=1)
+    tile, other = seeing.tile(0, 7), seeing.tile(0, 8)
+    flops = seeing.pieces.of_media(tile)
+    assert len(flops) > 2 * sum(len(x.row) for x in seeing.pieces.programs)
+    found = []
+    for threads in (1, 2):
+        media = seeing.cpu(sizes, threads)._media
+        assert media is not None
+        media._look(tile, len(flops) // 2 + 1)
+        media._look(other, 2)
+        for i in range(len(flops)):
+            assert media.n_computed == 0
+            media._look(tile, i + 1)
+        assert media.n_computed == 1
+        found.append(media._rows(tile))
+        assert media.n_unforeseen == 0
+        assert found[-1].nbytes == seeing.pieces.n_bytes(tile)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "PIECE_FLOPS", 1e12)
+        whole = seeing.cpu(sizes, 2)._media
+    assert whole is not None
+    found.append(whole._rows(tile))
+    assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
 
-    def make(sizes: EngineSizes) -> CpuExecutor:
-        made, seen = case.seeing.cpu(sizes), MediaSlots()
-        plain = made.run
 
-        def run_one(plan: StepPlan) -> StepResult:
-            counts.append(len(seen.of(plan)))
-            return plain(plan)
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_answer_waits_for_one_piece_at_a_time(cases: Mapping[str, Case], overlap: bool) -> None:
+    """A canvas of tiles takes a hundred steps, and each has a token of the answer under way."""
+    case = cases["llava"]
+    base = replace(case.requests[0], media=())
+    params = replace(base.params, max_tokens=60, stop_ids=(), constraint="")
+    answer = replace(base, id=0, prompt=(5, 6, 7), params=params)
+    image = replace(base, id=1, prompt=(8, 9, 7), params=replace(params, max_tokens=4))
+    image = case.seeing.with_images(image, [2], [1], case.image)
+    assert image.media[0].canvas is not None
+    config = config_of(128, 2, 64, 16, 16, vocab_size=case.sizes.vocab_size)
+    executor = case.seeing.cpu(config.sizes, threads=2)
+    plans, plain = list[StepPlan](), executor.run
 
-        made.run = run_one  # type: ignore[method-assign, assignment]
-        return made
+    def run_one(plan: StepPlan) -> StepResult:
+        plans.append(plan)
+        return plain(plan)
 
-    base = replace(case.requests[0], prompt=tuple(range(5, 30)), media=())
-    images = case.seeing.with_images(base, [3, 4, 5], [1, 2, 3], case.image)
-    run(make, [images], case.sizes, VARIANTS[0])
-    assert counts[:4] == [1, 1, 1, 0]
+    executor.run = run_one  # type: ignore[method-assign, assignment]
+    costs = CostModel(towers=Crawling(case.seeing.pieces))
+    scheduler = Scheduler(replace(config, itl_target=0.01), costs=costs)
+    engine = Engine(executor, scheduler, tile=case.sizes.tile, overlap=overlap)
+    engine.add(answer)
+    events = list(engine.step().events)
+    engine.add(image)
+    while engine.has_work:
+        events += engine.step().events
+    media = executor._media
+    assert media is not None and (media.n_computed, media.n_unforeseen) == (1, 0)
+    engine.close()
+    looking = [plan for plan in plans if plan.looks]
+    ends = [plan.looks[-1].end for plan in looking]
+    assert ends[:50] == list(range(1, 51)) and {len(plan.looks) for plan in looking} == {1}
+    assert all(plan.rows[0].slot == 0 and len(plan.rows[0].tokens) == 1 for plan in looking[:50])
+    assert ends[-1] == len(case.seeing.pieces.of_media(image.media[0]))
+    expected = baseline(case.seeing.cpu, [answer, image], case.sizes).answers
+    for one in (answer, image):
+        assert answer_of([x for x in events if x.id == one.id]) == expected[one.id]
 
 
 def test_a_reset_has_rows_computed_again(case: Case) -> None:

@@ -136,9 +136,6 @@ class FaultyExecutor(LocalExecutor[Any]):
             os.pwrite(self._drawn, b"%d" % self._n_drawn, 0)
         return with_fields(result, seconds=time.monotonic() - began, began=began)
 
-    def forget_media(self) -> None:
-        self._inner.forget_media()
-
     def read_block(self, group: int, block: int) -> bytes:
         return self._inner.read_block(group, block)
 

@@ -22,7 +22,7 @@ def test_rows_of_images_are_forgotten_in_their_turn(monkeypatch: pytest.MonkeyPa
     engine = Engine(FakeExecutor(config.sizes), Scheduler(config))
     running: list[int] = []
     monkeypatch.setattr(
-        FakeExecutor, "forget_media", lambda _: running.append(engine.stats().n_received)
+        Scheduler, "forget_media", lambda _: running.append(engine.stats().n_received)
     )
     ours, theirs = socket.socketpair()
     with ours, theirs:

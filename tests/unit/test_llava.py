@@ -14,7 +14,7 @@ from PIL import Image
 
 from kvasir.core.errors import ModelError
 from kvasir.core.tiles import Canvas, Media, TileSpec, media_at
-from kvasir.ir.canvas import paved
+from kvasir.ir.canvas import TileRows, paved
 from kvasir.ir.program import FloatArray
 from kvasir.models.loaded import load_model
 from kvasir.models.tower import read_tower
@@ -115,15 +115,24 @@ def test_rows_of_a_canvas_lie_between_those_of_its_tiles() -> None:
     tile = TileSpec(2, 1, 1, 1.0, (0.0,) * 3, (1.0,) * 3, newline=True)
     media = media_at(0, 8, bytes(range(24)), 4, canvas=Canvas(2))
 
-    def rows_of(one: Media) -> FloatArray:
+    def rows_of(one: Media) -> TileRows:
+        yield
         return np.frombuffer(one.pixels, np.uint8)[::3, None].astype(np.float32)
 
-    found = paved(media, Canvas(2), tile, rows_of, np.full((1, 1), 99, np.float32))
+    def whole(canvas: Canvas, media: Media, newline: FloatArray) -> FloatArray:
+        steps = paved(media, canvas, tile, rows_of, newline)
+        assert [next(steps) for _ in range(2)] == [None] * 2, "one of each tile"
+        with pytest.raises(StopIteration) as end:
+            next(steps)
+        found: FloatArray = end.value.value
+        return found
+
+    found = whole(Canvas(2), media, np.full((1, 1), 99, np.float32))
     # pixels 0 3 | 12 15 and 6 9 | 18 21, of which the middles of thirds are made
     share = np.float32(4) / np.float32(3) * np.float32(0.5) - np.float32(0.5)
     first, last = 3 * share, 15 - 3 * share
     expected = [[first, 7.5, last, 99], [6 + first, 13.5, 6 + last, 99]]
     assert_allclose(found.reshape(2, 4), expected, rtol=1e-6)
     kept = media_at(0, 3, bytes(range(24)), 3, canvas=Canvas(2, 0, 1))
-    own = paved(replace(kept, n_tokens=6), Canvas(2, 0, 1), tile, rows_of, found[3:4])
+    own = whole(Canvas(2, 0, 1), replace(kept, n_tokens=6), found[3:4])
     assert_array_equal(own.reshape(2, 3), [[3, 12, 99], [9, 18, 99]])

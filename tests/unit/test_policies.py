@@ -106,7 +106,7 @@ def test_what_an_outdated_row_of_drafts_took_is_charged_whole() -> None:
     one.drafting.owed = 0.0
     account.verified(one, row, 4)
     assert one.drafting.owed == pytest.approx(costs.seconds(0, 0, 0, load.entries - load.pairs))
-    account.drafted(one, 3.0)
+    account.owes(one, 3.0)
     assert one.drafting.owed > 2.9
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from kvasir.core.tiles import media_at
@@ -30,11 +28,6 @@ def test_a_row_has_tokens_of_the_tiles_that_it_meets(
 ) -> None:
     assert tuple(TilePlaces(BOTH).seen(start, end)) == seen
     assert tuple(NO_TILES.seen(start, end)) == ()
-
-
-def test_a_chunk_ends_with_a_tile_at_the_latest() -> None:
-    assert [TilePlaces(BOTH).room(start) for start in (0, 4, 7, 8, 11)] == [8, 4, 1, 4, 1]
-    assert TilePlaces(BOTH).room(12) == sys.maxsize - 12
 
 
 def test_tokens_that_see_each_other_are_computed_together() -> None:

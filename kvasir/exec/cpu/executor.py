@@ -44,6 +44,7 @@ from kvasir.ir.bundle import (
     draft_name,
     media_inputs,
 )
+from kvasir.ir.pieces import TowerPieces
 from kvasir.ir.program import Program
 from kvasir.weights.bind import Binding
 
@@ -158,7 +159,10 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         """None for a target that takes no rows in place of embeddings."""
         if MEDIA not in bundle.target.inputs:
             return None
-        rows_of: RowsOf = blind if tower is None else NativeTower(tower, machine).rows
+        rows_of: RowsOf = blind
+        if tower is not None:
+            pieces = TowerPieces.of(tower.tower)
+            rows_of = NativeTower(tower, machine, pieces).rows
         media = [own.floats(self.lowered, name) for name in media_inputs(bundle.target)]
         is_media = own.integers(self.lowered, IS_MEDIA)[:, 0]
         return MediaRows(rows_of, media, is_media, self._arrays.ends)
@@ -215,12 +219,13 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         masks = None if self.masks is None else (self.masks.native, WAIT_SECONDS)
         n_pooled = 0 if self._pooled is None else self._pooled.begin(plan)
         is_whole = until < 0  # what did not run took no time, whichever its kernels
-        asks = seconds is None and is_whole
+        asks = seconds is None and is_whole and bool(plan.rows)
         own = self.timer.begin(plan.n_tokens, n_logits) if asks else None
         timed = seconds if own is None else own
-        self._native.run(
-            plan.n_tokens, len(plan.rows), n_logits, until, timed, logits, masks, n_pooled
-        )
+        if plan.rows:
+            self._native.run(
+                plan.n_tokens, len(plan.rows), n_logits, until, timed, logits, masks, n_pooled
+            )
         if own is not None:
             self.timer.end()
         self.native_seconds += time.monotonic() - called
@@ -230,7 +235,7 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         vectors = () if self._pooled is None else self._pooled.vectors()
         ended = time.monotonic()
         self._idle.since = ended + PAUSE_SECONDS
-        drafting = self._native.draft_seconds
+        drafting = self._native.draft_seconds if plan.rows else 0.0
         towers = 0.0 if self._media is None else self._media.seconds
         return StepResult(outputs, ended - began, began, drafts, vectors, drafting, towers)
 

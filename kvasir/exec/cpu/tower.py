@@ -1,8 +1,9 @@
-"""The tower of images on the native core: one tile at a time, in a memory of its own."""
+"""The tower of images on the native core: one tile at a time, piece by piece, in a memory of its
+own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +18,14 @@ from kvasir.exec.cpu.lower import Lowered, lower
 from kvasir.exec.cpu.native import Machine, Memory
 from kvasir.exec.inputs import StepArrays
 from kvasir.ir.bundle import GIVEN_INPUTS, PATCHES, TARGET, Tower
-from kvasir.ir.canvas import paved
+from kvasir.ir.canvas import TileRows, paved
+from kvasir.ir.phases import phases
+from kvasir.ir.pieces import TowerPieces
 from kvasir.ir.program import FloatArray, Program
 from kvasir.ir.tiles import encoder_inputs, joined, placed, stage_rows
 
 Arrays = dict[str, NDArray[np.generic]]
+RowSteps = Generator[None, None, list[FloatArray]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +44,12 @@ class LoweredTower:
 
 
 class NativeTower:
-    """Rows of a tile depend on its pixels alone: every run has the same rows, in one order."""
+    """Rows of a tile depend on its pixels alone: every run has the same rows, in one order. What is
+    begun is in the one memory: who begins another tile cannot go on with it."""
 
-    def __init__(self, lowered: LoweredTower, machine: Machine) -> None:
+    def __init__(self, lowered: LoweredTower, machine: Machine, pieces: TowerPieces) -> None:
         self._tower = tower = lowered.tower
+        self._pieces = pieces
         n = len(tower.encoders)
         sizes = [_sizes(tower, bool(tower.window) and not i % 2) for i in range(n)]
         n_alone = tower.tile.n_tokens, *([1] if tower.newline else [])
@@ -53,25 +59,32 @@ class NativeTower:
             _Rows(program, each, machine, room.memory(program, size))
             for program, each, size in zip(tower.programs, lowered.programs, sizes, strict=True)
         ]
-        self._encoders, self._connector, self._last = made[:n], made[n], made[-1]
+        self._programs, self._n_encoders = made, n
 
-    def rows(self, media: Media) -> FloatArray:
+    def rows(self, media: Media) -> TileRows:
         """f32 [n_rows, columns of an embedding], and behind them those of ``deep_media``."""
         if media.canvas is None:
-            return self._of_tile(media)
-        (newline,) = self._last.run({"types": np.zeros(1, np.int32)}, np.ones(1, np.int32))
-        return paved(media, media.canvas, self._tower.tile, self._of_tile, newline)
+            return (yield from self._of_tile(media))
+        types, alone = {"types": np.zeros(1, np.int32)}, np.ones(1, np.int32)
+        (newline,) = yield from self._run(len(self._programs) - 1, types, alone)
+        return (yield from paved(media, media.canvas, self._tower.tile, self._of_tile, newline))
 
-    def _of_tile(self, media: Media) -> FloatArray:
+    def _of_tile(self, media: Media) -> TileRows:
         tower = self._tower
         given = encoder_inputs(tower, media)
         found: list[FloatArray] = [given[PATCHES]]
-        for encoder, lengths in zip(self._encoders, stage_rows(tower, media), strict=True):
-            found = encoder.run({**given, PATCHES: found[0]}, lengths)
+        for i, lengths in enumerate(stage_rows(tower, media)):
+            found = yield from self._run(i, {**given, PATCHES: found[0]}, lengths)
         folded = [joined(rows, tower.tile) for rows in found]
         of = dict(zip(tower.connector.inputs, folded, strict=True))
         alone = np.array([media.n_rows], np.int32)
-        return placed(np.concatenate(self._connector.run(of, alone), axis=1), tower, media)
+        found = yield from self._run(self._n_encoders, of, alone)
+        return placed(np.concatenate(found, axis=1), tower, media)
+
+    def _run(
+        self, i: int, inputs: Mapping[str, NDArray[np.generic]], lengths: NDArray[np.int32]
+    ) -> RowSteps:
+        return self._programs[i].run(inputs, lengths, self._pieces.parts(i, lengths))
 
 
 _ARRAYS = {"positions": "pos"}
@@ -103,6 +116,8 @@ class _Rows:
         self._arrays: Arrays = StepArrays(memory.sizes, inputs=program.inputs).arrays
         self._arrays["parent"][:] = -1
         self._native = memory.program(machine, program, lowered, self._arrays, 1)
+        if self._native.phases != max(phases(program)) + 1:
+            raise KvasirError(f"{program.name} has other phases when it is lowered")
         given = {name: program.values[name] for name in program.inputs if name in GIVEN_INPUTS}
         self._given: Arrays = {
             name: memory.floats(lowered, name)
@@ -113,17 +128,23 @@ class _Rows:
         self._outs = [memory.floats(lowered, name) for name in program.outputs]
 
     def run(
-        self, inputs: Mapping[str, NDArray[np.generic]], lengths: NDArray[np.int32]
-    ) -> list[FloatArray]:
+        self,
+        inputs: Mapping[str, NDArray[np.generic]],
+        lengths: NDArray[np.int32],
+        parts: Sequence[int],
+    ) -> RowSteps:
         """Of ``inputs`` those that the program has, [rows, ...] each, of sequences of ``lengths``
-        rows, which see each other; its outputs."""
+        rows, which see each other; its outputs. Stops before each part of each phase."""
         n = int(lengths.sum())
         self._lay_out(lengths)
         for name, rows in inputs.items():
             into = self._given.get(name, self._arrays.get(_ARRAYS.get(name, name)))
             if into is not None:
                 into[:n] = rows.reshape(into[:n].shape)
-        self._native.run(n, len(lengths), 0)
+        for phase, n_parts in enumerate(parts):
+            for part in range(n_parts):
+                yield
+                self._native.run(n, len(lengths), 0, piece=(phase, part, n_parts))
         return [out[:n].copy() for out in self._outs]
 
     def _lay_out(self, lengths: NDArray[np.int32]) -> None:

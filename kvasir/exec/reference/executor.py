@@ -38,17 +38,23 @@ from kvasir.ir.bundle import (
     POOL,
     ROPE_POSITIONS,
     Bundle,
+    Tower,
     as_bundle,
     media_inputs,
 )
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops import KvView, Rows
 from kvasir.ir.ops.checks import width
+from kvasir.ir.pieces import TowerPieces
 from kvasir.ir.pool import POOL_ROWS
 from kvasir.ir.program import FloatArray, Program
 from kvasir.sampling.classical import Role
 from kvasir.sampling.reference import SlotState, sample_row
 from kvasir.weights.bind import Binding
+
+
+def _tower(tower: Tower, weights: Mapping[str, FloatArray]) -> ReferenceTower:
+    return ReferenceTower(tower, weights, TowerPieces.of(tower))
 
 
 def load_weights(program: Program | Bundle, binding: Binding) -> dict[str, FloatArray]:
@@ -152,7 +158,7 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         self._given: dict[str, NDArray[Any]] = {}
         if MEDIA in self.program.inputs:
             tower = self._bundle.tower
-            rows_of = blind if tower is None else ReferenceTower(tower, weights).rows
+            rows_of = blind if tower is None else _tower(tower, weights).rows
             n = sizes.max_num_batched_tokens
             is_media = np.zeros(n, np.int32)
             values = [self.program.values[name] for name in media_inputs(self.program)]
@@ -169,6 +175,11 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
     def run(self, plan: StepPlan) -> StepResult:
         """Raises KvasirError when the plan breaks ``sizes``."""
         begin = time.monotonic()
+        if not plan.rows:
+            self._begin(plan)
+            self._pooled.of(plan)
+            self._drawn = Drawn.by(plan, ())
+            return self._told((), begin)
         step, values = self._run(plan, None, None)
         vectors = self._pool(plan, step, values)
         drafting = time.monotonic()
@@ -176,9 +187,12 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         end = time.monotonic()
         self._drawn = Drawn.by(plan, step.outputs, drafts)
         self._taken.drew(plan, step.outputs)
+        told = self._told(step.outputs, begin)
+        return structs.replace(told, drafts=drafts, vectors=vectors, draft_seconds=end - drafting)
+
+    def _told(self, outputs: tuple[RowOutput, ...], begin: float) -> StepResult:
         towers = 0.0 if self._media is None else self._media.seconds
-        seconds = end - begin
-        return StepResult(step.outputs, seconds, begin, drafts, vectors, end - drafting, towers)
+        return StepResult(outputs, time.monotonic() - begin, begin, tower_seconds=towers)
 
     def trace(
         self, plan: StepPlan, *, until: str | None = None, observe: Observer | None = None
@@ -210,6 +224,14 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
     def _run(
         self, plan: StepPlan, until: str | None, observe: Observer | None
     ) -> tuple[_Step, dict[str, Rows]]:
+        given = self._begin(plan)
+        rows, wanted = with_ids(plan, self._drawn)
+        return self._compute(
+            self.program, rows, wanted, given, masks=self.masks, until=until, observe=observe
+        )
+
+    def _begin(self, plan: StepPlan) -> dict[str, Rows]:
+        """All that comes before the target; what it reads beside the rows."""
         self.tables.apply(plan)
         tables = self.tables.of_rows(plan)
         check_plan(plan, self.sizes, tables, self._states.keys(), self._drawn)
@@ -218,14 +240,11 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         self._successors.open(plan)
         self._open_slots(plan)
         self._rows = self._taken.begin(plan)
-        rows, wanted = with_ids(plan, self._drawn)
-        given: dict[str, Rows] = {"types": np.array(self._types.of(rows), np.int32)}
+        given: dict[str, Rows] = {"types": np.array(self._types.of(plan.rows), np.int32)}
         if self._media is not None:
             self._media.write(plan)
             given |= {name: array[: plan.n_tokens] for name, array in self._given.items()}
-        return self._compute(
-            self.program, rows, wanted, given, masks=self.masks, until=until, observe=observe
-        )
+        return given
 
     def _pool(self, plan: StepPlan, step: _Step, values: Mapping[str, Rows]) -> tuple[bytes, ...]:
         """The pool program over the tokens of the plan that are pooled."""

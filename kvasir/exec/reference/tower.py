@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,8 +12,9 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.tiles import Media
 from kvasir.exec.reference.interpreter import interpret
 from kvasir.ir.bundle import PATCHES, Tower
-from kvasir.ir.canvas import paved
+from kvasir.ir.canvas import TileRows, paved
 from kvasir.ir.ops import KvView, Rows
+from kvasir.ir.pieces import TowerPieces
 from kvasir.ir.program import FloatArray, Program
 from kvasir.ir.tiles import encoder_inputs, joined, placed, stage_rows
 
@@ -47,32 +48,41 @@ class _Alone:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceTower:
+    """A program runs whole with the last of its pieces."""
+
     tower: Tower
     weights: Mapping[str, FloatArray]
+    pieces: TowerPieces
 
-    def rows(self, media: Media) -> FloatArray:
+    def rows(self, media: Media) -> TileRows:
         """f32 [n_rows, columns of an embedding], and behind them those of ``deep_media``."""
         if media.canvas is None:
-            return self._of_tile(media)
+            return (yield from self._of_tile(media))
         newline = self.tower.newline
         if newline is None:
             raise KvasirError("a tower without a row for the ends of lines")
-        (row,) = self._run(newline, {"types": np.zeros(1, np.int32)}, np.ones(1, np.int32))
-        return paved(media, media.canvas, self.tower.tile, self._of_tile, row)
+        types = {"types": np.zeros(1, np.int32)}
+        (row,) = yield from self._run(len(self.tower.programs) - 1, types, np.ones(1, np.int32))
+        return (yield from paved(media, media.canvas, self.tower.tile, self._of_tile, row))
 
-    def _of_tile(self, media: Media) -> FloatArray:
+    def _of_tile(self, media: Media) -> TileRows:
         tower, given = self.tower, encoder_inputs(self.tower, media)
         found: list[FloatArray] = [given[PATCHES]]
-        for program, lengths in zip(tower.encoders, stage_rows(tower, media), strict=True):
-            found = self._run(program, {**given, PATCHES: found[0]}, lengths)
+        n_encoders = len(tower.encoders)
+        for i, lengths in enumerate(stage_rows(tower, media)):
+            found = yield from self._run(i, {**given, PATCHES: found[0]}, lengths)
         folded = [joined(rows, tower.tile) for rows in found]
         of = dict(zip(tower.connector.inputs, folded, strict=True))
-        alone = np.array([media.n_rows])
-        return placed(np.concatenate(self._run(tower.connector, of, alone), axis=1), tower, media)
+        alone = np.array([media.n_rows], np.int32)
+        found = yield from self._run(n_encoders, of, alone)
+        return placed(np.concatenate(found, axis=1), tower, media)
 
     def _run(
-        self, program: Program, inputs: Mapping[str, Rows], lengths: NDArray[np.int32]
-    ) -> list[FloatArray]:
+        self, i: int, inputs: Mapping[str, Rows], lengths: NDArray[np.int32]
+    ) -> Generator[None, None, list[FloatArray]]:
+        program = self.tower.programs[i]
+        for _ in range(sum(self.pieces.parts(i, lengths))):
+            yield
         begins = np.repeat(np.cumsum(lengths) - lengths, lengths)
         inputs = {**inputs, "ends": np.repeat(lengths, lengths)}
         values = interpret(program, inputs, self.weights, _Alone(program.constants, begins))
