@@ -235,7 +235,7 @@ def test_keys_differ_by_all_that_decides(monkeypatch: pytest.MonkeyPatch) -> Non
         return TunedFile.of(Path("x"), content, threads, level).key
 
     keys = [key(), key("b"), key(threads=3), key(level="scalar")]
-    monkeypatch.setattr("kvasir.exec.cpu.tuned.machine", lambda: ("another", "0x1"))
+    monkeypatch.setattr("kvasir.exec.cpu.tuned.cpu_identity", lambda: ("another", "0x1"))
     keys.append(key())
     monkeypatch.setattr("kvasir.exec.cpu.tuned._build", lambda: "another")
     keys.append(key())
