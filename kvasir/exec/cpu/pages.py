@@ -64,7 +64,7 @@ def read_whole(path: Path) -> Bytes:
         stream.seek(0)
         at = 0
         while at < memory.size:
-            n = stream.readinto(memory[at:])
+            n = stream.readinto(memory.data[at:])
             if not n:
                 raise OSError(f"ends after {at} of {memory.size} bytes")
             at += n
