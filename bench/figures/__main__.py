@@ -14,12 +14,13 @@ from pathlib import Path
 from bench.figures.blocks import Blocks, fill, loose
 from bench.figures.install import INSTALL
 from bench.figures.limits import LIMITS
+from bench.figures.machines import MACHINES
 from bench.figures.picture import PICTURES
 from bench.figures.readme import README
 from bench.figures.results import Refused
 
 ROOT = Path(__file__).parents[2]
-BLOCKS: Blocks = {**README, **LIMITS, **INSTALL}
+BLOCKS: Blocks = {**README, **LIMITS, **INSTALL, **MACHINES}
 
 
 LIMITS_PAGE = "bench/results/limits.md"

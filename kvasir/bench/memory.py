@@ -24,7 +24,8 @@ SETTLE_SECONDS = 10.0
 
 def measure_memory(options: EngineOptions) -> dict[str, Any]:
     """The report of a server that has answered one request, packed weights kept from a run before,
-    with so little KV memory that all of it has its pages soon.
+    with so little KV memory that all of it has its pages soon. Without huge pages, so that weights
+    are those of a mapped file, which can be told from other memory.
 
     ``resident`` and ``proportional`` (pages shared by n processes count 1/n) are the bytes of each
     process, ``weights`` those in mapped files of weights. ``beyond_weights``, resident without
@@ -35,6 +36,7 @@ def measure_memory(options: EngineOptions) -> dict[str, Any]:
     loaded = load_model(options.model, options.mmproj)
     model = str(loaded.source.path)
     words = [*flags(options), "--kv-memory", str(KV_BYTES), "--max-model-len", str(MODEL_LEN)]
+    words += ["--huge-pages", "none"]
     files = weight_files(loaded.source.path)
     run_once(model, words)
     with Meter() as meter, running_server(model, words) as server:

@@ -74,6 +74,8 @@ class ModelProfile(msgspec.Struct, frozen=True):
     load: tuple[LoadPoint, ...] = ()
     foreign: float = 0.0
     """Share of the machine that others took meanwhile."""
+    kernels: str = ""
+    """Which variants ran; empty on an executor without any."""
 
 
 class _ProfiledRun(NamedTuple):
@@ -110,6 +112,7 @@ def profile_model(
         program, _ = CPU.program(loaded, built.config)
         kind = arithmetic_of(built.config.model.dtype, model_facts(loaded).weight_dtype)
         timed = built.executor if isinstance(built.executor, CpuExecutor) else None
+        kernels = "" if timed is None else timed.tuning.describe()
         profile = None if timed is None else Profile(timed, program)
         phases = tuple(
             replace(
@@ -120,7 +123,8 @@ def profile_model(
         )
     finally:
         built.engine.close()
-    return ModelProfile(loaded.source.name, kind, ceilings, phases, load, meter.foreign)
+    name = loaded.source.name
+    return ModelProfile(name, kind, ceilings, phases, load, meter.foreign, kernels)
 
 
 def _decode_run(name: str, workload: Workload, n: int, context: int) -> _ProfiledRun:

@@ -34,6 +34,8 @@ def profile_text(found: ModelProfile, *, with_ops: bool = False) -> str:
     lines = [
         f"{found.model}, in {found.arithmetic}; shares of what this machine was measured to do"
     ]
+    if found.kernels:
+        lines.append(f"kernels: {found.kernels}; kvasir tune measures and keeps them")
     head = f"{'':<16} {'tok/s':>9}  memory  compute  bound by"
     lines += [head]
     for each in found.phases:

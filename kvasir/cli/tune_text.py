@@ -29,7 +29,10 @@ def tune_text(found: TunedModel) -> str:
             lines.append(f"{shape:<{width}}  {rows:>5}  {choice.variant:<16} {gain}".rstrip())
     if found.unsettled:
         rows = ", ".join(map(str, found.unsettled))
-        lines.append(f"time was too short for steps of {rows} rows: --minutes gives more")
+        lines.append(
+            f"time was too short for steps of {rows} rows: what was kept for them before stays, "
+            "--minutes gives more"
+        )
     if found.foreign > QUIET:
         lines.append(f"other processes took {found.foreign:.0%} of the machine: repeat it")
     lines.append(f"kept in {found.file}" if found.file else NOWHERE)

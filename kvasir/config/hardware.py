@@ -44,7 +44,7 @@ def probe(isa_levels: tuple[str, ...] = ("scalar",), cgroup: Path = CGROUP) -> H
         free_memory=free if limited is None else min(free, limited[1]),
         isa_levels=isa_levels,
         topology=topology,
-        huge_pages=_huge_pages(HUGE_PAGES),
+        huge_pages=huge_page_mode(HUGE_PAGES),
     )
 
 
@@ -117,8 +117,8 @@ def _stat(path: Path, key: str) -> int:
     return sum(int(line.split()[1]) for line in lines if line.split()[:1] == [key])
 
 
-def _huge_pages(path: Path) -> str:
-    """The word in brackets."""
+def huge_page_mode(path: Path = HUGE_PAGES) -> str:
+    """The word in brackets: always, madvise or never; empty where the system does not tell."""
     try:
         words = path.read_text().split()
     except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -55,8 +56,7 @@ class StepArrays:
             "path": np.zeros(t * MAX_PATH, i32),
             "path_begin": np.zeros(t + 1, i32),
         }
-        for name in _RARE & set(inputs):
-            self.arrays[name] = np.zeros(t, i32)
+        self.arrays |= {name: np.zeros(t, i32) for name in _RARE & set(inputs)}
         self._types = TokenTypes()
         self._rope_positions: RopePositions | None = None
         if ROPE_POSITIONS in inputs:
@@ -80,9 +80,12 @@ class StepArrays:
         self._successors = Successors() if has_head else None
         self._written = [0] * s
         """Per sequence the version of its tables: unchanged ones are not written again."""
+        self._views = {x: of.data for x, of in self.arrays.items() if of.ndim == 1}
+        """A step of one row writes a number to each, which takes NumPy longer."""
 
     def _set(self, name: str, values: Sequence[int]) -> None:
-        self.arrays[name][: len(values)] = values
+        view = self._views[name]
+        view[: len(values)] = array(view.format, values)
 
     def write(self, plan: StepPlan, tables: SlotTables) -> None:
         rows = plan.rows
@@ -178,9 +181,9 @@ class StepArrays:
 
     def read(self, n: int) -> tuple[RowOutput, ...]:
         """Outputs of the first ``n`` logit rows."""
-        a = self.arrays
+        a, views = self.arrays, self._views
         columns = [
-            a[name][:n].tolist() for name in ("drawn", "logprob", "rank", "hash", "top_count")
+            views[name][:n].tolist() for name in ("drawn", "logprob", "rank", "hash", "top_count")
         ]
         outputs = []
         for row, (token, logprob, rank, digest, n_top) in enumerate(zip(*columns, strict=True)):

@@ -41,6 +41,9 @@ def test_the_words() -> None:
     text = profile_text(ModelProfile("m", "int8", {}, phases, POINTS))
     assert "decode: fewer bytes help" in text and "prefill of 512: more cores help" in text
     assert "knee" in text and "75 % of the most" in text and "repeat it" not in text
+    assert "kernels: " not in text
+    told = ModelProfile("m", "int8", {}, phases, kernels="usual everywhere")
+    assert "kernels: usual everywhere; kvasir tune" in profile_text(told)
     assert "took 30% of the machine" in profile_text(ModelProfile("m", "int8", {}, phases, (), 0.3))
 
 
@@ -51,4 +54,5 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     found = json.loads(capsys.readouterr().out)
     assert [each["name"] for each in found["phases"]][:2] == ["decode", "batch of 4"]
     assert all(each["tokens_per_second"] > 0 for each in found["phases"])
+    assert "measured" in found["kernels"]
     assert [point[0] for point in found["load"]] == [1, 2, 4]

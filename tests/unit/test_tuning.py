@@ -16,7 +16,7 @@ from kvasir.engine.build import build_engine
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.sites import CLASS_ENDS, N_CLASSES, Site, class_name, row_class
-from kvasir.exec.cpu.tuned import MAX_BYTES, VARIANTS, ChosenVariant, TunedFile
+from kvasir.exec.cpu.tuned import MAX_BYTES, VARIANTS, ChosenVariant, TunedFile, cpu_identity
 from kvasir.exec.cpu.tuning import SAMPLES, Tuning
 from tests import tiny
 from tests.loading import load, sizes_for, whole_prompt
@@ -167,6 +167,36 @@ def test_what_the_file_has_of_another_dtype_stays(tmp_path: Path) -> None:
     assert kept["f32 96x64"] == CHOICES["q4m 96x64"]
 
 
+def test_what_is_measured_again_stays_until_it_is(tmp_path: Path) -> None:
+    """``kvasir tune`` that is too short loses nothing."""
+    file = TunedFile(tmp_path, FILE_KEY)
+    file.store(CHOICES)
+    machine = Machine({0: 1.0, VARIANTS.index(FAR): 1.5})
+    tuning = Tuning(sites(), machine.choose, 4, file)
+    tuning.again(SAMPLES)
+    while machine.step(tuning, 1) or not tuning.is_settled(1, 1):
+        pass
+    again = {**CHOICES["q4m 96x64"], 0: ChosenVariant(USUAL, 0.0)}
+    assert file.load() == {"q4m 96x64": again}
+    assert tuning.choices["q4m 96x64"].keys() == {0}, "told is what was measured"
+
+
+def test_a_machine_is_more_than_a_name_that_others_have(tmp_path: Path) -> None:
+    info = tmp_path / "cpuinfo"
+    zen = "vendor_id\t: AuthenticAMD\ncpu family\t: {}\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n\n"
+    found = []
+    for family, size in (("25", "32768K"), ("26", "32768K"), ("26", "98304K")):
+        info.write_text(zen.format(family) + zen.format("99"))
+        folder = tmp_path / size / "index3"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value in (("level", "3"), ("type", "Unified"), ("size", size)):
+            (folder / name).write_text(f"{value}\n")
+        found.append(cpu_identity(info, folder.parent))
+    assert len(set(found)) == 3
+    assert found[0][0] == "AMD EPYC" and found[0][-1] == "3 Unified 32768K"
+    assert cpu_identity(tmp_path / "none", tmp_path / "none")[1:] == ("",) * 6
+
+
 def test_names_of_another_table_are_left_out(tmp_path: Path) -> None:
     file = TunedFile(tmp_path, FILE_KEY)
     odd = {
@@ -205,7 +235,7 @@ def test_keys_differ_by_all_that_decides(monkeypatch: pytest.MonkeyPatch) -> Non
         return TunedFile.of(Path("x"), content, threads, level).key
 
     keys = [key(), key("b"), key(threads=3), key(level="scalar")]
-    monkeypatch.setattr("kvasir.exec.cpu.tuned.machine", lambda: ("another", "0x1"))
+    monkeypatch.setattr("kvasir.exec.cpu.tuned.cpu_identity", lambda: ("another", "0x1"))
     keys.append(key())
     monkeypatch.setattr("kvasir.exec.cpu.tuned._build", lambda: "another")
     keys.append(key())

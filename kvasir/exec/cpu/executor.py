@@ -22,6 +22,7 @@ from kvasir.exec.cpu.kvmem import LANES, KVMemory
 from kvasir.exec.cpu.lower import Lowered, WeightUse, lower
 from kvasir.exec.cpu.native import Machine, Memory, logits_tile
 from kvasir.exec.cpu.packed import Keeping, PackedCache
+from kvasir.exec.cpu.pages import gives_huge_pages, in_huge_pages, tell
 from kvasir.exec.cpu.place import PAUSE_SECONDS, Touching, new_pool, place, spread
 from kvasir.exec.cpu.pooled import PooledRows
 from kvasir.exec.cpu.sites import sites_of
@@ -292,15 +293,20 @@ def _packed(
     """What is used of each model, and files that are left to be written."""
     found: dict[WeightUse, NativeWeight] = {}
     keeping: list[Keeping] = []
+    huge = settings.huge_pages and gives_huge_pages()
+    before = in_huge_pages() if huge else 0
     for part in binding.parts:
         own = [use for use in uses if use.names[0] in part.weights]
         with spread(settings.affinity):
-            packer = Packer(pool, bundle.weights, part)
+            packer = Packer(pool, bundle.weights, part, huge)
             packed = packer.pack_all(own, settings.packed_cache)
-        for weight, *_ in packed.weights:
-            _native.advise_huge_pages(weight, settings.huge_pages)
+        if not settings.huge_pages:
+            for weight, *_ in packed.weights:
+                _native.advise_huge_pages(weight, False)
         found |= zip(own, packed.weights, strict=True)
         keeping += [packed.keeping] if packed.keeping else []
+    if huge:
+        tell(sum(weight.size for weight, *_ in found.values()), in_huge_pages() - before)
     return found, keeping
 
 

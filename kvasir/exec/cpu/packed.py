@@ -17,8 +17,10 @@ import msgspec
 import numpy as np
 
 from kvasir import _native
+from kvasir.config.hardware import probe
 from kvasir.config.sizes import format_size
 from kvasir.exec.cpu.packing import SUFFIX, Bytes, Packing
+from kvasir.exec.cpu.pages import LEAST_BYTES, read_whole
 
 _log = logging.getLogger("kvasir.packed")
 
@@ -38,8 +40,11 @@ class PackedCache(msgspec.Struct, frozen=True):
     min_bytes: int = MIN_BYTES
     """Of a model: smaller ones are packed at every start."""
 
-    def load(self, packing: Packing, pool: _native.Pool) -> list[Bytes] | None:
-        """The packed weights: mapped read-only, one copy for all processes. None without a file.
+    def load(
+        self, packing: Packing, pool: _native.Pool, *, huge: bool = False
+    ) -> list[Bytes] | None:
+        """The packed weights: mapped read-only, one copy for all processes; or, where ``huge``, a
+        copy in huge pages, which files have on few systems. None without a file.
 
         Every byte is checked. A damaged, short or foreign file counts as none, with a line in the
         log.
@@ -47,7 +52,7 @@ class PackedCache(msgspec.Struct, frozen=True):
         path = self.folder / packing.file_name
         began = time.perf_counter()
         try:
-            file = _map(path)
+            file = read_whole(path) if huge and _fits(path, packing) else _map(path)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:  # ValueError: an empty file
@@ -141,6 +146,12 @@ class Keeping(msgspec.Struct, frozen=True):
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
         self.cache.store(self.packing, self.weights)
+
+
+def _fits(path: Path, packing: Packing) -> bool:
+    """Whether it is no other file, large enough to be worth a copy, and that has room."""
+    size = packing.file_bytes
+    return size >= LEAST_BYTES and path.stat().st_size == size < probe().free_memory
 
 
 def _map(path: Path) -> Bytes:

@@ -25,6 +25,9 @@ SUFFIX = ".tuned"
 MAX_BYTES = 20_000
 MAX_FILES = 256
 """In a folder; the one written longest ago goes first."""
+CPUINFO = Path("/proc/cpuinfo")
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+CPU_FIELDS = ("vendor_id", "cpu family", "model", "model name", "stepping", "microcode")
 VARIANTS: tuple[str, ...] = tuple(name for name, _ in _native.variants())
 """Names by number; the first is used where nothing was measured."""
 
@@ -53,7 +56,7 @@ class TunedFile(msgspec.Struct, frozen=True):
         """Of a model on this machine, by all that decides which variant is fastest."""
         parts = (
             content_hash,
-            *machine(),
+            *cpu_identity(),
             str(threads),
             level,
             _build(),
@@ -120,17 +123,23 @@ class TunedFile(msgspec.Struct, frozen=True):
             path.unlink(missing_ok=True)
 
 
-def machine() -> tuple[str, str]:
-    """Model and microcode of the first CPU, as far as the system tells."""
-    found = dict.fromkeys(("model name", "microcode"), "")
-    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+def cpu_identity(cpuinfo: Path = CPUINFO, caches: Path = CACHES) -> tuple[str, ...]:
+    """What the system tells of the first CPU: a name that a hypervisor gave says little, so also
+    family, model, stepping and microcode; and its caches."""
+    found = dict.fromkeys(CPU_FIELDS, "")
+    with contextlib.suppress(OSError), cpuinfo.open(encoding="utf-8") as lines:
         for line in lines:
             name, _, value = line.partition(":")
             if not line.strip():
                 break
             if name.strip() in found:
                 found[name.strip()] = value.strip()
-    return found["model name"] or platform.processor(), found["microcode"]
+    sizes = []
+    with contextlib.suppress(OSError):  # of a file that a container hides
+        for folder in sorted(caches.glob("index*")):
+            parts = ((folder / part).read_text().strip() for part in ("level", "type", "size"))
+            sizes.append(" ".join(parts))
+    return (found["model name"] or platform.processor(), *found.values(), *sizes)
 
 
 def _build() -> str:

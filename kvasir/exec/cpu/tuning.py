@@ -122,6 +122,8 @@ class Tuning:
         self._running: list[tuple[_Trial, int]] = []
         self._elsewhere: dict[str, Mapping[int, ChosenVariant]] = {}
         """What the file has of sites that the model has in another dtype."""
+        self._before: dict[str, dict[int, ChosenVariant]] = {}
+        """What was chosen before all is measured again: kept until it is."""
         self._seen: set[tuple[int, int]] = set()
         self._settled: set[tuple[int, int]] = set()
         self.n_found = self._find()
@@ -156,12 +158,14 @@ class Tuning:
         for trial in over:
             self._keep(trial)
         if over and self.file is not None:
-            is_kept = self.file.store({**self._elsewhere, **self._chosen})
+            is_kept = self.file.store(self._known())
             self.file = self.file if is_kept else None
 
     def again(self, samples: int) -> None:
-        """Forgets what is chosen, and measures every variant so many times."""
+        """Measures every variant so many times, whatever is chosen: the file keeps that of which
+        nothing is measured."""
         self._samples, self._measures = samples, True
+        self._before = {shape: dict(found) for shape, found in self._chosen.items()}
         for kept in (self._chosen, self._trials, self._seen, self._settled):
             kept.clear()
 
@@ -177,6 +181,12 @@ class Tuning:
     def describe(self) -> str:
         """For people: what is chosen so far."""
         return described(self._chosen)
+
+    def _known(self) -> Choices:
+        """Newly chosen or from before."""
+        shapes = self._before.keys() | self._chosen.keys()
+        own = {x: {**self._before.get(x, {}), **self._chosen.get(x, {})} for x in sorted(shapes)}
+        return {**self._elsewhere, **own}
 
     def _find(self) -> int:
         found = (self.file.load() if self.file else None) or {}

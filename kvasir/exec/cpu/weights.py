@@ -14,6 +14,7 @@ from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.lower import WeightUse
 from kvasir.exec.cpu.packed import Keeping, PackedCache
 from kvasir.exec.cpu.packing import Packing, packing_of
+from kvasir.exec.cpu.pages import LINE, WeightMemory
 from kvasir.exec.cpu.widen import TILE, widened_tiles
 from kvasir.formats.decode import decode, split
 from kvasir.formats.types import FORMATS
@@ -61,18 +62,20 @@ class Packer(msgspec.Struct, frozen=True):
     pool: _native.Pool
     weights: Mapping[str, Weight]
     binding: Binding
+    huge: bool = False
+    """Whether packed weights lie in huge pages."""
 
     def pack_all(self, uses: Sequence[WeightUse], cache: PackedCache | None) -> Packed:
         """Every weight, from ``cache`` when it has them; else packed now, to be kept there."""
         shapes = [self.shape(use) for use in uses]
         source, n_bytes = self.binding.source, sum(shape.n_bytes for shape in shapes)
         if cache is None or source is None or n_bytes < cache.min_bytes:
-            return Packed(_native_weights(shapes, self._packed(uses)))
+            return Packed(_native_weights(shapes, self._packed(uses, shapes)))
         packing = self._packing(source.content_hash, uses, shapes)
-        found = cache.load(packing, self.pool)
+        found = cache.load(packing, self.pool, huge=self.huge)
         if found is not None:
             return Packed(_native_weights(shapes, found))
-        arrays = self._packed(uses)
+        arrays = self._packed(uses, shapes)
         source.check_unchanged()  # else they would be kept under the hash of other bytes
         return Packed(_native_weights(shapes, arrays), Keeping(cache, packing, arrays))
 
@@ -93,8 +96,12 @@ class Packer(msgspec.Struct, frozen=True):
         n_bytes = experts * tiles * _native.tile_bytes(LAYOUT_CODES[layout], k)
         return PackedShape(layout, n * len(weights), k, tiles, experts, n_bytes)
 
-    def pack(self, use: WeightUse) -> Bytes:
-        return self._vector(use.names) if use.kind == "vector" else self._matrix(use)
+    def pack(self, use: WeightUse, out: Bytes) -> None:
+        """``out``: zeros, as many as its shape says."""
+        if use.kind == "vector":
+            out[:] = self._vector(use.names)
+        else:
+            self._matrix(use, out)
 
     def _packing(
         self, content_hash: str, uses: Sequence[WeightUse], shapes: Sequence[PackedShape]
@@ -104,10 +111,13 @@ class Packer(msgspec.Struct, frozen=True):
         sizes = [shape.n_bytes for shape in shapes]
         return packing_of(content_hash, (list(uses), parts, shapes), sizes)
 
-    def _packed(self, uses: Sequence[WeightUse]) -> list[Bytes]:
-        arrays, unreleased = [], 0
-        for use in uses:
-            arrays.append(self.pack(use))
+    def _packed(self, uses: Sequence[WeightUse], shapes: Sequence[PackedShape]) -> list[Bytes]:
+        arrays: list[Bytes] = []
+        unreleased, n_bytes = 0, sum(-(-shape.n_bytes // LINE) * LINE for shape in shapes)
+        memory = WeightMemory(n_bytes, huge=self.huge)
+        for use, shape in zip(uses, shapes, strict=True):
+            arrays.append(memory.take(shape.n_bytes))
+            self.pack(use, arrays[-1])
             unreleased += arrays[-1].size
             if unreleased >= RELEASE_BYTES:
                 self.binding.release()
@@ -119,9 +129,8 @@ class Packer(msgspec.Struct, frozen=True):
         values = np.concatenate([self.binding[name].dequantize() for name in names], axis=-1)
         return np.ascontiguousarray(values.reshape(-1), np.float32).view(np.uint8)
 
-    def _matrix(self, use: WeightUse) -> Bytes:
+    def _matrix(self, use: WeightUse, packed: Bytes) -> None:
         shape, step = self.shape(use), len(use.names)
-        packed = np.zeros(shape.n_bytes, np.uint8)
         parts = packed.reshape(shape.experts, -1)
         n = shape.n // step
         for position, name in enumerate(use.names):
@@ -130,7 +139,6 @@ class Packer(msgspec.Struct, frozen=True):
             for expert in range(shape.experts):
                 target = PackTarget(self.pool, shape.layout, shape.k, parts[expert], position, step)
                 pack_rows(target, raw.format, rows[expert * n : (expert + 1) * n])
-        return packed
 
 
 def _native_weights(shapes: Sequence[PackedShape], arrays: Sequence[Bytes]) -> list[NativeWeight]:
