@@ -53,9 +53,9 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def watch(native: Server) -> Iterator[Watch]:
     """What memory is compared with is that of a server that has answered, and was not attacked: its
-    KV blocks and the buffers of a full step are touched, and it remembers as many steps, and as many
-    requests that ended, as it ever will: with fewer, the songs of a slow run would add 8 MiB of
-    them. Many long conversations leave 10 MiB once: that is there already."""
+    KV blocks and the buffers of a full step are touched, and it remembers as many steps, and as
+    many requests that ended, as it ever will: with fewer, the songs of a slow run would add 8 MiB
+    of them. Many long conversations leave 10 MiB once: that is there already."""
     long_chats(native)
     assert (
         ask(native, {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8}, CHAT) == 200
