@@ -35,8 +35,8 @@ SEED = 1
 QUICK, LONG, LONG_KEPT = 1, 12, 600
 """Cases drawn for each operation, and chains of linked ones, beside those that cover its
 document."""
-MOST_SECONDS = 3600
-"""Of a run, which fails beyond."""
+MOST_SECONDS = 4 * 3600
+"""Of a run, which fails beyond: others may stop it for most of that."""
 
 
 @contextmanager
