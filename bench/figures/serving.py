@@ -177,8 +177,12 @@ REACH = "reach-2cores"
 
 
 def reach(name: str) -> Read:
-    """Of the worst mix of all parts, over plain streams of the same run."""
-    return lambda d: max(float(part["worst"][name]["ratio"]) for part in d["parts"])
+    """Of the worst mix of all parts, over plain streams in the same turns; of a result without a
+    judgement, over those of its part."""
+    return lambda d: max(
+        float(x["worst"][name]["ratio"])
+        for x in ([d["judgement"]] if "judgement" in d else d["parts"])
+    )
 
 
 MIXES = (

@@ -1,13 +1,13 @@
 """How far one key reaches: whatever is valid, 64 at once, beside another key's stream.
 
-    python -m bench.serving.reach --output bench/results/reach-2cores.json
-
-That takes about ten minutes; with ``--mixes 300``, all that were wanted, two hours.
+    python -m bench.serving.reach --judge --output bench/results/reach-2cores.json
 
 Each mix is a request drawn from a seed, with fields at their bounds. The other key's stream is
-heard beside plain streams of the first key, then beside each mix; the worst are heard again, at
-length, for what is judged. ``--output`` gets another part when it is there already: ``--first`` is
-the seed of its first mix, and "next" of the part before.
+heard beside each for a short while. ``--output`` gets another part when it is there already:
+``--first`` is the seed of its first mix, and "next" of the part before. ``--judge`` hears the
+worst of all parts again, at length, in turns with plain streams of the first key, so that nothing
+is divided by what was heard in other minutes; ``--mixes 0 --judge`` does that alone. All 300 that
+were wanted are fifteen parts of ``--mixes 20``, some four minutes each, and the judgement.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,9 +36,9 @@ from kvasir.weights.default import default_model
 from tests.e2e.harness import ROOT, Server, running_server
 
 PROGRAM = "python -m bench.serving.reach"
-N_PLAIN, N_AGAIN = 3, 2
-"""Songs beside plain streams, and beside each of the worst mixes."""
-N_SHORT, N_LONG = 40, 160
+N_TURNS = 3
+"""Songs beside plain streams, and beside each of the worst mixes, one after the other."""
+N_SHORT, N_LONG = 24, 160
 """Tokens of a song beside each mix, and of those that are judged."""
 N_WORST = 1
 """Mixes that are heard again, for each thing that is judged."""
@@ -64,6 +64,11 @@ class Heard:
         p99 = ordered[int(0.99 * (len(ordered) - 1))]
         found = {"p99": p99, "longest": ordered[-1], "first": max(self.first)}
         return {name: round(1e3 * value, 2) for name, value in found.items()}
+
+    def add(self, other: Heard) -> None:
+        self.first += other.first
+        self.gaps += other.gaps
+        self.refused += other.refused
 
 
 class Stage:
@@ -132,9 +137,7 @@ class Stage:
             time.sleep(0.02)
 
 
-def measure(stage: Stage, first: int, n_mixes: int) -> dict[str, Any]:
-    plain, _ = stage.beside("plain", N_PLAIN, N_LONG)
-    quiet = plain.figures()
+def screen(stage: Stage, first: int, n_mixes: int) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     refused: list[str] = []
     for seed in itertools.count(first):
@@ -148,29 +151,45 @@ def measure(stage: Stage, first: int, n_mixes: int) -> dict[str, Any]:
             continue
         found.append({"seed": seed, "mix": name, **heard.figures(), "flood": said})
         print(found[-1], file=sys.stderr, flush=True)
-    again = {x["seed"] for name in BOUNDS for x in sorted(found, key=lambda x: -x[name])[:N_WORST]}
-    judged = []
-    for seed in sorted(again):
-        heard, _ = stage.beside(str(seed), N_AGAIN, N_LONG)
-        judged.append({"seed": seed, "mix": draw(random.Random(seed)).name, **heard.figures()})
-    again_plain, _ = stage.beside("plain", N_PLAIN, N_LONG)
     return {
-        "plain": quiet,
-        "plain_afterwards": again_plain.figures(),
         "mixes": len(found),
         "first": first,
         "next": seed,
         "refused_as_invalid": len(refused),
-        "judged": judged,
-        "worst": {name: _worst(judged, quiet, name) for name in BOUNDS},
         "each": found,
         "refused": refused[:20],
     }
 
 
-def _worst(judged: list[dict[str, Any]], quiet: dict[str, Any], name: str) -> dict[str, Any]:
+def judge(stage: Stage, each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The worst of ``each`` for each thing that is judged; figures are those of all turns."""
+    worst = {x["seed"] for name in BOUNDS for x in sorted(each, key=lambda x: -x[name])[:N_WORST]}
+    mixes = ["plain", *map(str, sorted(worst))]
+    heard = {mix: Heard() for mix in mixes}
+    turns: list[dict[str, Any]] = []
+    for _ in range(N_TURNS):
+        songs = {mix: stage.beside(mix, 1, N_LONG)[0] for mix in mixes}
+        for mix, song in songs.items():
+            heard[mix].add(song)
+        turns.append({mix: song.figures() for mix, song in songs.items()})
+        print(turns[-1], file=sys.stderr, flush=True)
+    plain = heard.pop("plain").figures()
+    judged = [
+        {"seed": int(mix), "mix": draw(random.Random(int(mix))).name, **found.figures()}
+        for mix, found in heard.items()
+    ]
+    return {
+        "plain": plain,
+        "judged": judged,
+        "worst": {name: _worst(judged, plain, name) for name in BOUNDS},
+        "turns": turns,
+        "mixes": len(each),
+    }
+
+
+def _worst(judged: list[dict[str, Any]], plain: dict[str, Any], name: str) -> dict[str, Any]:
     worst = max(judged, key=lambda x: float(x[name]))
-    ratio = worst[name] / quiet[name]
+    ratio = worst[name] / plain[name]
     return {"mix": worst["mix"], "ms": worst[name], "ratio": round(ratio, 3), "most": BOUNDS[name]}
 
 
@@ -198,21 +217,34 @@ def main() -> None:
     )
     parser.add_argument("--first", type=int, default=0, help="seed of the first mix")
     parser.add_argument("--mixes", type=int, default=16, help="how many are drawn")
+    parser.add_argument("--judge", action="store_true", help="hear the worst of all parts again")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
-    machine = fingerprint()
+    if not (args.mixes or args.judge):
+        parser.error("nothing to hear: --mixes 0 is for --judge")
+    told = opened(args.output)
     with Meter() as meter, stage_of(args.threads) as stage:
-        part = measure(stage, args.first, args.mixes)
-    part = {"command": command_line(PROGRAM), **part, "foreign": meter.foreign}
-    told: dict[str, Any] = {"kind": "reach", "machine": machine, "model": default_model().name}
-    told["parts"] = [part]
-    if args.output and args.output.exists():
-        before = json.loads(args.output.read_text())
-        if before["machine"]["commit"] != machine["commit"]:
-            sys.exit(f"{args.output} is of another commit")
-        told["parts"] = [*before["parts"], part]
+        if args.mixes:
+            part = screen(stage, args.first, args.mixes)
+            told["parts"].append({"command": command_line(PROGRAM), **part})
+        if args.judge:
+            each = [x for part in told["parts"] for x in part["each"]]
+            told["judgement"] = {"command": command_line(PROGRAM), **judge(stage, each)}
+    last = told["judgement"] if args.judge else told["parts"][-1]
+    last["foreign"] = meter.foreign
     write(told, args.output)
+
+
+def opened(output: Path | None) -> dict[str, Any]:
+    """What is kept in ``output``, of this commit, or the beginning of it."""
+    machine = fingerprint()
+    if output is None or not output.exists():
+        return {"kind": "reach", "machine": machine, "model": default_model().name, "parts": []}
+    before: dict[str, Any] = json.loads(output.read_text())
+    if before["machine"]["commit"] != machine["commit"]:
+        sys.exit(f"{output} is of another commit")
+    return before
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from kvasir.serve.routes_timeline import MAX_STEPS
+from kvasir.timing.timeline import MAX_FINISHED, MAX_STEPS
 from tests import tiny
 from tests.e2e import pulse
 from tests.e2e.canaries import Watch, watching
@@ -53,9 +53,9 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def watch(native: Server) -> Iterator[Watch]:
     """What memory is compared with is that of a server that has answered, and was not attacked: its
-    KV blocks and the buffers of a full step are touched, and it remembers as many steps, with as
-    many requests each, as it ever will. Many long conversations leave 10 MiB once: that is there
-    already."""
+    KV blocks and the buffers of a full step are touched, and it remembers as many steps, and as
+    many requests that ended, as it ever will: with fewer, the songs of a slow run would add 8 MiB
+    of them. Many long conversations leave 10 MiB once: that is there already."""
     long_chats(native)
     assert (
         ask(native, {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8}, CHAT) == 200
@@ -64,9 +64,12 @@ def watch(native: Server) -> Iterator[Watch]:
         prompt = [3 + (i + j * 11) % 300 for j in range(500)]
         assert ask(native, {"prompt": prompt, "max_tokens": 8}) == 200
     long_chats(native)
-    for _ in range(MAX_STEPS // 256):
-        full = {"prompt": [[i + 2] for i in range(N_SLOTS)], "max_tokens": 256}
-        assert ask(native, full) == 200
+    full = {"prompt": [[i + 2] for i in range(N_SLOTS)], "max_tokens": 256}
+    assert ask(native, full) == 200
+    for _ in range(MAX_STEPS // CONTEXT):
+        assert ask(native, {"prompt": [5], "max_tokens": CONTEXT - 1}) == 200
+    for _ in range(MAX_FINISHED // 1024):
+        assert ask(native, MOST) == 200
     native.wait_idle()
     rest = native.rss(), psutil.Process(native.engine_pid()).memory_info().rss
     with watching(native, rest) as found:

@@ -12,10 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvasir.core.errors import CapacityError
 from kvasir.core.messages import TokenEvent
 from kvasir.serve.continued import read_log
 from kvasir.serve.slices import at_once
+from kvasir.serve.state import chats as state_chats
 from kvasir.serve.state import entries, parts
+from kvasir.serve.state import responses as state_responses
 from kvasir.serve.state.chats import EVENTS, KEPT, Chats, StillComputed
 from kvasir.serve.state.conversations import Conversations
 from kvasir.serve.state.entries import Gone, Page, Quota
@@ -177,6 +180,59 @@ def test_what_is_not_written_to_its_end_is_nothing(store: Store, written: list[i
         assert (await store.run(lambda db: entries.used(db, OWNER))).bytes == 0
 
     asyncio.run(look())
+
+
+def test_nothing_gives_way_to_what_is_not_whole(written: list[int], store: Store) -> None:
+    """Only once it is: then the oldest goes, and its bytes count."""
+    chats = Chats(store, 1)
+    store.quota = Quota(9, 18 * MIB)
+
+    async def ask() -> None:
+        for name in ("old", "new"):
+            await chats.add(name, OWNER, "m", (), b"", {})
+            await chats.finish(name, b"x" * 4 * MIB, None)
+        written.clear()
+        adding = asyncio.create_task(chats.add("large", OWNER, "m", (LARGE,), KEPT_BYTES, {}))
+        while sum(written) < 4 * MIB:
+            await asyncio.sleep(0.001)
+        adding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await adding
+        assert set(await store.run(partial(entries.ids, kind="chat"))) == {"old", "new"}
+        await chats.add("large", OWNER, "m", (LARGE,) * 2, KEPT_BYTES, {})
+        assert set(await store.run(partial(entries.ids, kind="chat"))) == {"new", "large"}
+        with pytest.raises(CapacityError):
+            await chats.add("larger", OWNER, "m", (LARGE,) * 8, KEPT_BYTES, {})
+        assert set(await store.run(partial(entries.ids, kind="chat"))) == {"new", "large"}
+        assert 14 * MIB < (await store.run(lambda db: entries.used(db, OWNER))).bytes < 15 * MIB
+
+    asyncio.run(ask())
+
+
+def test_those_that_are_being_written_count_as_open(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many come at once."""
+    for module in (state_chats, state_responses):
+        monkeypatch.setattr(module, "MAX_OPEN", 4)
+    chats, responses = Chats(store, 1), Responses(store, Conversations(store, 1), 1)
+    queued = msgspec.Raw(b'{"id":"r","status":"queued","output":[]}')
+    record = ResponseRecord(response=queued, messages=(), is_done=False, kept=b"")
+
+    async def ask() -> None:
+        adding = [responses.add(f"r{i}", OWNER, "m", record) for i in range(9)]
+        adding += [chats.add(f"c{i}", OWNER, "m", (), b"", {}) for i in range(9)]
+        ended = await asyncio.gather(*adding, return_exceptions=True)
+        assert sum(isinstance(error, CapacityError) for error in ended[:9]) == 5
+        assert sum(isinstance(error, CapacityError) for error in ended[9:]) == 5
+        assert (len(responses.live), len(chats.live)) == (4, 4)
+        chats.live.clear()
+        store.quota = Quota(0, 0)
+        with pytest.raises(CapacityError):
+            await chats.add("refused", OWNER, "m", (), b"", {})
+        assert not chats.live, "what was refused does not count"
+
+    asyncio.run(ask())
 
 
 def test_what_is_published_stays_with_what_its_conversation_was_told(store: Store) -> None:

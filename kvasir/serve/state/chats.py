@@ -62,7 +62,7 @@ class Chats:
     def __init__(self, store: Store, days: int) -> None:
         """They are forgotten ``days`` after they have ended."""
         self.live: dict[str, Telling] = {}
-        """Those that this server computes, by their ids."""
+        """Those that this server computes, or is about to, by their ids."""
         self.tasks: dict[str, asyncio.Task[None]] = {}
         """What computes them."""
         self._store = store
@@ -77,9 +77,25 @@ class Chats:
         kept: bytes,
         metadata: Mapping[str, str],
     ) -> None:
-        """One that is not done: it does not expire. The oldest answers give way to it. Raises
-        CapacityError (429), StorageFull (507)."""
+        """One that is not done: it does not expire, and counts as computed from now on. The oldest
+        answers give way to it. Raises CapacityError (429), StorageFull (507)."""
         check_open(self.live.values(), owner, MAX_OPEN, "stored chats are computed")
+        self.live[chat_id] = Telling(owner)  # counts while it is written, too
+        try:
+            await self._store_open(chat_id, owner, model, messages, kept, metadata)
+        except BaseException:
+            self.live.pop(chat_id, None)
+            raise
+
+    async def _store_open(
+        self,
+        chat_id: str,
+        owner: bytes,
+        model: str,
+        messages: Sequence[ChatMessage],
+        kept: bytes,
+        metadata: Mapping[str, str],
+    ) -> None:
         store, now = self._store, int(self._store.clock())
         value = msgspec.json.encode(ChatRecord())
         found = {**await write_said(messages), KEPT: kept}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,8 @@ from kvasir.serve.state.store import Store
 MAX_BYTES = 16 * 2**20
 """Of the items of one: those of the longest context that any model reads, and more."""
 MAX_ITEMS = 10_000
+Rows = Sequence[tuple[str, bytes]]
+"""Items by their ids, as JSON."""
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _parts = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
@@ -60,7 +63,7 @@ class Conversations:
         self, owner: bytes, items: Sequence[Json], metadata: Mapping[str, str]
     ) -> StoredConversation:
         """Raises CapacityError (429), StorageFull (507)."""
-        store, now = self._store, int(self._store.clock())
+        store, now, rows = self._store, int(self._store.clock()), await _written(items)
         name = f"conv_{secrets.token_hex(16)}"
         made = StoredConversation(id=name, created_at=now, metadata=dict(metadata))
 
@@ -68,7 +71,7 @@ class Conversations:
             value = msgspec.json.encode(made)
             entry = Entry(name, "conversation", owner, "", now, self._end(), len(value), value)
             entries.add(db, entry, store.quota)
-            self._append(db, entry, items)
+            self._append(db, entry, rows)
 
         await store.run(create)
         return made
@@ -99,7 +102,8 @@ class Conversations:
 
     async def append(self, name: str, owner: bytes, items: Sequence[Json]) -> None:
         """Raises Gone (404), RequestError (400), CapacityError (429)."""
-        await self._store.run(lambda db: self._append(db, self._find(db, name, owner), items))
+        rows = await _written(items)
+        await self._store.run(lambda db: self._append(db, self._find(db, name, owner), rows))
 
     async def items(self, name: str, owner: bytes, param: str | None = None) -> list[Json]:
         """All of them. Raises Gone (404)."""
@@ -162,27 +166,29 @@ class Conversations:
         gets nothing. Inside a transaction of its caller."""
         entry = entries.any_owner(db, name)
         if entry is not None and entry.owner == owner:
-            self._insert(db, entry, items)
+            self._insert(db, entry, _rows(items))
 
-    def _append(self, db: sqlite3.Connection, entry: Entry, items: Sequence[Json]) -> None:
-        size = sum(len(msgspec.json.encode(item)) for item in items)
+    def _append(self, db: sqlite3.Connection, entry: Entry, rows: Rows) -> None:
+        size = _n_bytes(rows)
         (n,) = db.execute(
             "SELECT count(*) FROM items WHERE conversation = ?", (entry.id,)
         ).fetchone()
-        if entry.n_bytes + size > MAX_BYTES or n + len(items) > MAX_ITEMS:
+        if entry.n_bytes + size > MAX_BYTES or n + len(rows) > MAX_ITEMS:
             raise RequestError(
-                f"the conversation would have {n + len(items)} items and {entry.n_bytes + size} "
+                f"the conversation would have {n + len(rows)} items and {entry.n_bytes + size} "
                 f"bytes, at most {MAX_ITEMS} and {MAX_BYTES} are kept: begin another",
                 param="items",
                 code="conversation_too_long",
             )
         entries.make_room(db, entry.owner, 0, size, self._store.quota)
-        self._insert(db, entry, items)
+        self._insert(db, entry, rows)
 
-    def _insert(self, db: sqlite3.Connection, entry: Entry, items: Sequence[Json]) -> None:
-        values = [(entry.id, item["id"], msgspec.json.encode(item)) for item in items]
-        db.executemany("INSERT INTO items (conversation, id, value) VALUES (?, ?, ?)", values)
-        size = entry.n_bytes + sum(len(value) for *_, value in values)
+    def _insert(self, db: sqlite3.Connection, entry: Entry, rows: Rows) -> None:
+        db.executemany(
+            "INSERT INTO items (conversation, id, value) VALUES (?, ?, ?)",
+            ((entry.id, *row) for row in rows),
+        )
+        size = entry.n_bytes + _n_bytes(rows)
         entries.replace(db, entry.id, entry.value, size, self._end())
 
     def _find(
@@ -192,6 +198,19 @@ class Conversations:
 
     def _end(self) -> int:
         return int(self._store.clock()) + self._days * DAY_SECONDS
+
+
+async def _written(items: Sequence[Json]) -> Rows:
+    """Beside both the event loop and the thread of the database: up to the bytes of a body."""
+    return await asyncio.to_thread(_rows, items) if items else ()
+
+
+def _rows(items: Sequence[Json]) -> Rows:
+    return [(item["id"], msgspec.json.encode(item)) for item in items]
+
+
+def _n_bytes(rows: Rows) -> int:
+    return sum(len(value) for _, value in rows)
 
 
 def _place(db: sqlite3.Connection, name: str, item_id: str, param: str | None = None) -> int:

@@ -116,8 +116,8 @@ def insert(db: sqlite3.Connection, entry: Entry) -> None:
 def publish(db: sqlite3.Connection, entry: Entry) -> bool:
     """A draft is ``entry`` from now on; whether it was still there."""
     found = db.execute(
-        "UPDATE entries SET kind = ?, expires = ? WHERE id = ? AND kind = 'draft'",
-        (entry.kind, entry.expires, entry.id),
+        "UPDATE entries SET kind = ?, expires = ?, n_bytes = ? WHERE id = ? AND kind = 'draft'",
+        (entry.kind, entry.expires, entry.n_bytes, entry.id),
     )
     return found.rowcount > 0
 

@@ -113,8 +113,8 @@ async def add(
     store: Store, entry: Entry, found: Mapping[str, bytes], also: Work[None] = lambda db: None
 ) -> None:
     """``entry`` with its parts, and what ``also`` writes: all that, or nothing. Large ones are
-    written a piece at a time, of what nobody finds before. Raises CapacityError (429),
-    StorageFull (507)."""
+    written a piece at a time, of what nobody finds before; its bytes count once it is whole, and
+    nothing gives way to it before. Raises CapacityError (429), StorageFull (507)."""
 
     def whole(db: sqlite3.Connection) -> None:
         entries.add(db, entry, store.quota)
@@ -123,14 +123,16 @@ async def add(
         also(db)
 
     def publish(db: sqlite3.Connection) -> None:
+        entries.make_room(db, entry.owner, 0, entry.n_bytes, store.quota)
         if not entries.publish(db, entry):
             raise StateBusy("the state was not written in time: try again")
         also(db)
 
     if sum(map(len, found.values())) <= PIECE_BYTES:
         return await store.run(whole)
-    draft = structs.replace(entry, kind="draft", expires=int(store.clock()) + DRAFT_SECONDS)
-    await store.run(lambda db: entries.add(db, draft, store.quota))
+    expires = int(store.clock()) + DRAFT_SECONDS
+    draft = structs.replace(entry, kind="draft", expires=expires, n_bytes=0)
+    await store.run(lambda db: entries.insert(db, draft))
     try:
         for name, data in found.items():
             await write(store, entry.id, name, cut(data))

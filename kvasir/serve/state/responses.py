@@ -157,8 +157,21 @@ class Responses:
     async def add(self, response_id: str, owner: bytes, model: str, record: ResponseRecord) -> None:
         """The oldest give way to it. One that is not done does not expire. Raises CapacityError
         (429), StorageFull (507)."""
-        if not record.is_done:
-            check_open(self.live.values(), owner, MAX_OPEN, "responses wait in the background")
+        if record.is_done:
+            return await self._store_whole(response_id, owner, model, record)
+        check_open(self.live.values(), owner, MAX_OPEN, "responses wait in the background")
+        self.live[response_id] = Telling(owner)  # counts while it is written, too
+        try:
+            await self._store_whole(response_id, owner, model, record)
+        except BaseException:
+            self.live.pop(response_id, None)
+            raise
+        if response_id in self.live:  # else it was found among what is open, and has ended
+            self.begin(response_id)
+
+    async def _store_whole(
+        self, response_id: str, owner: bytes, model: str, record: ResponseRecord
+    ) -> None:
         store, now = self._store, int(self._store.clock())
         expires = self._end(now) if record.is_done else None
         value, found = msgspec.json.encode(record.head()), await record.parts()
@@ -170,9 +183,6 @@ class Responses:
                 self._tell(db, owner, record)
 
         await parts.add(store, entry, found, also)
-        if not record.is_done:
-            self.live.setdefault(response_id, Telling(owner))
-            self.begin(response_id)
 
     async def tell(self, owner: bytes, record: ResponseRecord) -> None:
         """Of one that is not stored: its conversation alone is given what was said."""
