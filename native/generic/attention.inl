@@ -155,7 +155,7 @@ static void run_sequences(const Item& item, int64_t begin, int64_t end, const Sp
   if (own >= end) return;
   for (int64_t n = 0; n < item.a->t1 - item.a->t0; n++) {
     AttentionArgs alone;
-    const Item one = only(item, n, own, &alone);
+    const Item one = one_of(item, n, own, &alone);
     run_tiles<T>(one, own, end, visible(alone));
   }
 }

@@ -111,7 +111,7 @@ KVASIR_INLINE void round_queries(const Item& item) {
 
 // Of an item of several sequences the one at place n: its state stays where it is. What it fetches ahead in
 // the end is the next one's first tile from `own` on.
-KVASIR_INLINE Item only(const Item& item, int64_t n, int64_t own, AttentionArgs* alone) {
+KVASIR_INLINE Item one_of(const Item& item, int64_t n, int64_t own, AttentionArgs* alone) {
   const AttentionArgs& a = *item.a;
   *alone = a;
   alone->seq = a.rows->seq[a.tokens[n]];

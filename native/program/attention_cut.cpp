@@ -15,7 +15,7 @@ constexpr int32_t kLongContext = 1024;
 constexpr int32_t kFewHeads = 3;
 // Rows times KV heads for each thread from which on these alone share a long context evenly; with fewer, rows
 // are computed apart, by segments.
-constexpr int64_t kHeadsPerThread = 4;
+constexpr int64_t kHeadsPerThread = 3;
 
 int64_t fewest_kv_heads(const ProgramSpec& spec) {
   int32_t n = INT32_MAX;

@@ -25,7 +25,8 @@ int32_t widest_group(const ProgramSpec& spec) {
 
 SharedRows::SharedRows(const ProgramSpec& spec, const StepArrays& arrays, int64_t least_when_long)
     : arrays_(arrays), least_when_long_(least_when_long), group_(widest_group(spec)) {
-  if (!spec.kv.empty()) block_size_ = spec.kv[0].block_size;
+  for (const KvLayer& kv : spec.kv)
+    if (!kv.is_state()) block_size_ = kv.block_size;
   for (const int32_t group : spec.kv_groups) n_groups_ = std::max(n_groups_, group + 1);
   is_in_run_.resize(size_t(arrays.max_seqs));
   tokens_.reserve(size_t(arrays.max_seqs));

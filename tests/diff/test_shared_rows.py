@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as with_fields
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
@@ -41,17 +42,8 @@ def branches(shape: Shape, shared: int, tails: tuple[int, ...]) -> list[Sequence
     found = []
     for i, n in enumerate(tails):
         tail = random_sequence(shape, n, 2 + i)
-        found.append(
-            Sequence(
-                shape,
-                *(
-                    np.concatenate([a, b])
-                    for a, b in zip(
-                        (trunk.q, trunk.k, trunk.v), (tail.q, tail.k, tail.v), strict=True
-                    )
-                ),
-            )
-        )
+        pairs = (trunk.q, tail.q), (trunk.k, tail.k), (trunk.v, tail.v)
+        found.append(Sequence(shape, *(np.concatenate(pair) for pair in pairs)))
     return found
 
 
@@ -79,7 +71,14 @@ def on_shared_pages(rows: list[Sequence], shared: int) -> tuple[Pages, _native.S
     return memory, _native.StepRows(n[:-1], last, last, none, n, last, chains, tables)
 
 
-def together(level: str, rows: list[Sequence], shared: int, order: NDArray[np.int32]) -> Floats:
+def together(
+    level: str,
+    rows: list[Sequence],
+    shared: int,
+    order: NDArray[np.int32],
+    more: int = 0,
+) -> Floats:
+    """Rows in ``order``; the kernel is told of ``more`` positions than there are in common."""
     shape = rows[0].shape
     pages, step = on_shared_pages(rows, shared)
     kernels, kv = _native.Kernels(level), pages.native()
@@ -88,7 +87,7 @@ def together(level: str, rows: list[Sequence], shared: int, order: NDArray[np.in
     for head in range(shape.n_kv_heads):
         item = (0, 0, 0, head, shape.sinks, False, None, shape.chunked)
         rule = (shape.scale, shape.softcap, shape.window)
-        known = shared // shape.block_size * shape.block_size
+        known = shared // shape.block_size * shape.block_size + more
         kernels.attention(q, out, *rule, kv, step, *item, tokens=order, shared=known)
     return out
 
@@ -117,9 +116,11 @@ def test_kernels_take_many_rows(name: str) -> None:
 
 
 def test_tables_that_differ_are_refused() -> None:
-    rows = branches(SHAPES["plain"], 64, (1, 30))
+    rows, order = branches(SHAPES["plain"], 64, (20, 30)), np.arange(2, dtype=np.int32)
     with pytest.raises(ValueError, match="tables begin alike"):
-        together(LEVELS[-1], rows, 80, np.arange(2, dtype=np.int32))
+        together(LEVELS[-1], rows, 64, order, more=16)
+    with pytest.raises(ValueError, match="no more is shared than is stored"):
+        together(LEVELS[-1], rows, 64, order, more=32)
     with pytest.raises(ValueError, match="a token leaves the step"):
         together(LEVELS[-1], rows, 64, np.array([0, 2], np.int32))
 
@@ -169,6 +170,7 @@ class Branches:
     def run(self, threads: int, is_shared: bool) -> list[NDArray[np.float32]]:
         """Logits of the newest token of each, in one step, or one after the other."""
         spec = sizes_for(self.model.config, N_ROWS, MAX_LEN)
+        spec = with_fields(spec, max_num_batched_tokens=MAX_LEN)
         executor = CpuExecutor(
             self.model.program, self.model.binding, spec, CpuSettings(threads, BEST)
         )
@@ -182,8 +184,8 @@ class Branches:
             if begin < last:
                 executor.run(step_plan(step, (self.placed(row, begin, last, is_shared),)))
                 step += 1
-        newest = [self.placed(row, len(self.tokens(row)) - 1, len(self.tokens(row)), is_shared)
-                  for row in rows]  # fmt: skip
+        lengths = [len(self.tokens(row)) for row in rows]
+        newest = [self.placed(row, lengths[row] - 1, lengths[row], is_shared) for row in rows]
         if is_shared:
             return list(plan_logits(executor, step_plan(step, newest)))
         return [
