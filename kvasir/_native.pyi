@@ -315,11 +315,15 @@ class Kernels:
         split: bool = False,
         ends: NDArray[np.int32] | None = None,
         chunked: bool = False,
+        tokens: NDArray[np.int32] | None = None,
+        shared: int = 0,
     ) -> None:
         """Tokens [t0, t1) of one sequence, one KV head; q, out are [T, n_heads * head_dim].
 
         ``sinks`` [n_heads]; ``split``: segment by segment, the last first, then combined;
         ``ends`` [T]: where the positions end that a token sees, in place of behind itself;
+        ``tokens`` [n] in place of ``seq``, ``t0`` and ``t1``: each the only one of its sequence,
+        whose tables agree in the first ``shared`` positions; out has a row for each, in this order;
         ``chunked``: those of its own run of ``window`` positions.
         """
     def embed(

@@ -172,6 +172,9 @@ struct ComingKv {
 //  would. `partial` null: the item computes all segments and the output. Otherwise `attention` computes
 //  `segment` alone and leaves it in partial[segment], and `attention_combine`, once all segments [0, segment)
 //  have been computed, gives the output that one item would have given, bit for bit.
+//  With `tokens` the item has [t1 - t0] tokens instead, each the only one of its sequence, whose tables agree
+//  in the first `shared` positions: these are brought into the cache once for all of them. `seq` is that of
+//  the first one, out's rows are theirs in this order, and `partial` is null.
 struct AttentionArgs {
   const float* q;
   int64_t ldq;
@@ -187,6 +190,8 @@ struct AttentionArgs {
   const KvLayer* kv;
   const StepRows* rows;
   int64_t seq, t0, t1;
+  const int32_t* tokens;
+  int64_t shared;
   int32_t kv_head;
   const float* sinks;  // [n_heads] or null
   int64_t segment;

@@ -222,14 +222,39 @@ struct FreeAligned {
 using AlignedFloats = std::unique_ptr<float[], FreeAligned>;
 AlignedFloats aligned_floats(int64_t n) { return AlignedFloats(new (std::align_val_t(64)) float[size_t(n)]); }
 
-// split: each segment of the context by itself, the last first, then combined.
+// Each the only token of its sequence, whose tables begin alike.
+void require_shared(const Array<const int32_t, 1>& tokens, int64_t shared, const BoundKv& kv,
+                    const BoundStep& step) {
+  const StepRows& r = step.rows;
+  require(tokens.size() > 0 && int64_t(tokens.size()) <= r.n_tokens && shared >= 0, "tokens of the step");
+  for (size_t i = 0; i < tokens.size(); i++) {
+    const int64_t t = tokens(i);
+    require(t >= 0 && t < r.n_tokens, "a token leaves the step");
+    const int64_t s = r.seq[t], first = r.seq[tokens(0)];
+    require(r.seq_begin[s] == t && r.seq_begin[s + 1] == t + 1 && !r.seq_tree[s], "sequences of one token");
+    require(shared <= r.store[t] + 1, "no more is shared than is stored");
+    for (int64_t b = 0; b < (shared + kv.layer.block_size - 1) / kv.layer.block_size; b++)
+      require(r.tables[s * r.max_blocks + b] == r.tables[first * r.max_blocks + b], "tables begin alike");
+  }
+}
+
+// split: each segment of the context by itself, the last first, then combined. tokens: in place of seq, t0
+// and t1; out has a row for each.
 void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float softcap, int window,
                const BoundKv& kv, const BoundStep& step, int64_t seq, int64_t t0, int64_t t1, int kv_head,
-               MaybeVector<float> sinks, bool split, MaybeVector<int32_t> ends, bool chunked) {
+               MaybeVector<float> sinks, bool split, MaybeVector<int32_t> ends, bool chunked,
+               MaybeVector<int32_t> tokens, int64_t shared) {
   const int hd = kv.layer.head_dim, n_heads = int(q.shape(1)) / hd;
   require_blocks(kv, step);
-  require(seq >= 0 && seq < step.rows.n_seqs && t0 < t1 && step.rows.seq_begin[seq] <= t0 &&
-              t1 <= step.rows.seq_begin[seq + 1] && t1 <= int64_t(q.shape(0)),
+  if (tokens) {
+    require_shared(*tokens, shared, kv, step);
+    require(!split && !ends && int64_t(q.shape(0)) == step.rows.n_tokens, "rows of all tokens, whole");
+    seq = step.rows.seq[(*tokens)(0)];
+    t0 = 0;
+    t1 = int64_t(tokens->size());
+  }
+  require(tokens || (seq >= 0 && seq < step.rows.n_seqs && t0 < t1 && step.rows.seq_begin[seq] <= t0 &&
+                     t1 <= step.rows.seq_begin[seq + 1] && t1 <= int64_t(q.shape(0))),
           "[t0, t1) are tokens of the sequence");
   require(kv_head >= 0 && kv_head < kv.layer.n_kv_heads && n_heads % kv.layer.n_kv_heads == 0 && n_heads > 0,
           "whole groups of heads");
@@ -261,6 +286,8 @@ void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float s
                      seq,
                      t0,
                      t1,
+                     data_or_null(tokens),
+                     shared,
                      kv_head,
                      data_or_null(sinks),
                      0,
@@ -361,7 +388,7 @@ void bind_kernels(nb::module_& m) {
            "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "kv"_a, "step"_a, "m0"_a, "m1"_a)
       .def("attention", &attention, "q"_a, "out"_a, "scale"_a, "softcap"_a, "window"_a, "kv"_a, "step"_a,
            "seq"_a, "t0"_a, "t1"_a, "kv_head"_a, "sinks"_a = nb::none(), "split"_a = false,
-           "ends"_a = nb::none(), "chunked"_a = false)
+           "ends"_a = nb::none(), "chunked"_a = false, "tokens"_a = nb::none(), "shared"_a = 0)
       .def("embed", &embed, "layout"_a, "w"_a, "ids"_a, "scale"_a, "out"_a, "m0"_a, "m1"_a)
       .def("add", &add, "a"_a, "b"_a, "out"_a, "m0"_a, "m1"_a)
       .def("scale", &scale, "x"_a, "out"_a, "factor"_a, "softcap"_a, "m0"_a, "m1"_a)

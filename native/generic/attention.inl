@@ -40,22 +40,24 @@ template <class T>
 KVASIR_INLINE void set_visible(const Item& item, int64_t i, int64_t n, int64_t start, Stripe<T>& stripe) {
   const AttentionArgs& a = *item.a;
   for (int64_t r = 0; r < n; r++) {
-    const int64_t t = a.t0 + (i + r) / item.group;
+    const int64_t t = token_at(a, (i + r) / item.group);
     stripe.begin[r] = clamp_to_tile(visible_from(a, t) - start);
     stripe.end[r] = clamp_to_tile(visible_to(a, t) - start);
   }
 }
 
-// Runs the tile at logical position `start` for the query vectors of tokens [t0, t1).
+// Runs the tile at logical position `start` for the query vectors of the tokens at places [n0, n1).
 template <class T>
-static void attend_tile(const Item& item, const Tile<T>& tile, int64_t start, int64_t t0, int64_t t1) {
+static void attend_tile(const Item& item, const Tile<T>& tile, int64_t start, int64_t n0, int64_t n1) {
   const AttentionArgs& a = *item.a;
-  const int64_t last = (t1 - a.t0) * item.group;
+  const int64_t last = n1 * item.group;
   Stripe<T> stripe;
   stripe.whole = true;
-  for (int64_t t = t0; t < t1; t++)
+  for (int64_t n = n0; n < n1; n++) {
+    const int64_t t = token_at(a, n);
     stripe.whole &= visible_from(a, t) <= start && visible_to(a, t) >= start + kAttnTile;
-  for (int64_t i = (t0 - a.t0) * item.group; i < last; i += kStripeRows) {
+  }
+  for (int64_t i = n0 * item.group; i < last; i += kStripeRows) {
     const int n = last - i < kStripeRows ? int(last - i) : kStripeRows;
     set_vectors(item, i, n, stripe);
     if (!stripe.whole) set_visible(item, i, n, start, stripe);
@@ -70,18 +72,18 @@ KVASIR_INLINE void run_tile(const Item& item, int64_t start, int64_t low, int64_
   if (a.rows->seq_tree[a.seq] && start + kAttnTile > a.rows->seq_start[a.seq]) {
     for (int64_t t = a.t0; t < a.t1; t++)
       if (start <= a.rows->pos[t] && start + kAttnTile > visible_from(a, t))
-        attend_tile(item, gathered_tile<T>(item, start, t), start, t, t + 1);
+        attend_tile(item, gathered_tile<T>(item, start, t), start, t - a.t0, t - a.t0 + 1);
     return;
   }
   const Tile<T> tile =
       a.turned ? latent_tile<T>(item, start, low, high) : paged_tile<T>(item, start, low, high);
   if constexpr (Sum<T>::kPairs) {
     if (item.n_vectors >= 2 * kBlockRows) {
-      attend_tile(item, packed_tile(item, tile, start, low, high), start, a.t0, a.t1);
+      attend_tile(item, packed_tile(item, tile, start, low, high), start, 0, a.t1 - a.t0);
       return;
     }
   }
-  attend_tile(item, tile, start, a.t0, a.t1);
+  attend_tile(item, tile, start, 0, a.t1 - a.t0);
 }
 
 KVASIR_INLINE void clear_segment(const Item& item) {
@@ -137,14 +139,34 @@ KVASIR_INLINE void finish(const Item& item) {
   }
 }
 
+// The tiles from `begin` on that start before `end`.
+template <class T>
+KVASIR_INLINE void run_tiles(const Item& item, int64_t begin, int64_t end, const Span& span) {
+  const int64_t stop = end < span.high ? end : span.high;
+  int64_t start = begin > span.low ? begin : span.low / kAttnTile * kAttnTile;
+  for (; start < stop; start += kAttnTile) run_tile<T>(item, start, span.low, span.high);
+}
+
+// The tiles that sequences share, for the tokens of all of them; then those of each.
+template <class T>
+static void run_sequences(const Item& item, int64_t begin, int64_t end, const Span& span) {
+  const int64_t shared = item.a->shared / kAttnTile * kAttnTile, own = begin > shared ? begin : shared;
+  run_tiles<T>(item, begin, end < shared ? end : shared, span);
+  if (own >= end) return;
+  for (int64_t n = 0; n < item.a->t1 - item.a->t0; n++) {
+    AttentionArgs alone;
+    const Item one = one_of(item, n, own, &alone);
+    run_tiles<T>(one, own, end, visible(alone));
+  }
+}
+
 // One segment into the item's o and state.
 template <class T>
 static void run_segment(const Item& item, int64_t segment, const Span& span) {
   clear_segment(item);
   const int64_t begin = segment * kAttnSplit, end = begin + kAttnSplit;
-  const int64_t stop = end < span.high ? end : span.high;
-  int64_t start = begin > span.low ? begin : span.low / kAttnTile * kAttnTile;
-  for (; start < stop; start += kAttnTile) run_tile<T>(item, start, span.low, span.high);
+  if (item.a->tokens) return run_sequences<T>(item, begin, end, span);
+  run_tiles<T>(item, begin, end, span);
 }
 
 // The segment in the item's o and state joins the total of the query vectors that see some of it.
@@ -152,7 +174,7 @@ KVASIR_INLINE void add_segment(const Item& item, int64_t segment) {
   const AttentionArgs& a = *item.a;
   const int64_t begin = segment * kAttnSplit, end = begin + kAttnSplit;
   for (int64_t i = 0; i < item.n_vectors; i++) {
-    const int64_t t = a.t0 + i / item.group;
+    const int64_t t = token_at(a, i / item.group);
     if (visible_from(a, t) < end && visible_to(a, t) > begin) add_vector(item, i);
   }
 }

@@ -42,6 +42,11 @@ KVASIR_INLINE Item make_item(const AttentionArgs& a) {
   return item;
 }
 
+// The token at a place of the item.
+KVASIR_INLINE int64_t token_at(const AttentionArgs& a, int64_t place) {
+  return a.tokens ? a.tokens[place] : a.t0 + place;
+}
+
 // First visible position of a token.
 KVASIR_INLINE int64_t visible_from(const AttentionArgs& a, int64_t t) {
   const int64_t pos = a.rows->pos[t], low = pos - a.window + 1;
@@ -61,8 +66,9 @@ struct Span {
   int64_t low, high;
 };
 KVASIR_INLINE Span visible(const AttentionArgs& a) {
-  Span span = {visible_from(a, a.t0), 0};
-  for (int64_t t = a.t0; t < a.t1; t++) {
+  Span span = {visible_from(a, token_at(a, 0)), 0};
+  for (int64_t n = 0; n < a.t1 - a.t0; n++) {
+    const int64_t t = token_at(a, n);
     span.low = visible_from(a, t) < span.low ? visible_from(a, t) : span.low;
     span.high = visible_to(a, t) > span.high ? visible_to(a, t) : span.high;
   }
@@ -73,14 +79,14 @@ KVASIR_INLINE int clamp_to_tile(int64_t x) { return x < 0 ? 0 : x > kAttnTile ? 
 
 KVASIR_INLINE const float* query(const Item& item, int64_t i) {
   const int64_t head = item.a->kv_head * item.group + i % item.group;
-  return item.a->q + (item.a->t0 + i / item.group) * item.a->ldq + head * item.head_dim;
+  return item.a->q + token_at(*item.a, i / item.group) * item.a->ldq + head * item.head_dim;
 }
 
 // Of latents: what was absorbed, then what turns, as floats in the place of rounded queries.
 KVASIR_INLINE float* joined_query(const Item& item, int64_t i) {
   const AttentionArgs& a = *item.a;
   const int rest = item.head_dim - item.value_dim;
-  const int64_t t = a.t0 + i / item.group, head = a.kv_head * item.group + i % item.group;
+  const int64_t t = token_at(a, i / item.group), head = a.kv_head * item.group + i % item.group;
   const float *q = a.q + t * a.ldq + head * item.value_dim, *turned = a.turned + t * a.ldt + head * rest;
   float* to = item.q + i * item.head_dim;
   for (int d = 0; d < item.value_dim; d += 16) store(to + d, load(q + d));
@@ -101,6 +107,28 @@ KVASIR_INLINE void join_queries(const Item& item) {
 KVASIR_INLINE void round_queries(const Item& item) {
   for (int64_t i = 0; i < item.n_vectors; i++)
     for (int d = 0; d < item.head_dim; d += 16) store_rounded(item.q_of(i) + d, load(query(item, i) + d));
+}
+
+// Of an item of several sequences the one at place n: its state stays where it is. What it fetches ahead in
+// the end is the next one's first tile from `own` on.
+KVASIR_INLINE Item one_of(const Item& item, int64_t n, int64_t own, AttentionArgs* alone) {
+  const AttentionArgs& a = *item.a;
+  *alone = a;
+  alone->seq = a.rows->seq[a.tokens[n]];
+  alone->tokens = a.tokens + n;
+  alone->t1 = a.t0 + 1;
+  if (n + 1 < a.t1 - a.t0) {
+    const int64_t t = a.tokens[n + 1], from = visible_from(a, t), low = own > from ? own : from;
+    alone->coming = {a.rows->seq[t], low, visible_to(a, t), a.kv_head};
+  }
+  Item one = item;
+  const int64_t first = n * item.group;
+  one.a = alone;
+  one.n_vectors = item.group;
+  one.o = item.o_of(first);
+  one.state = item.state_of(first);
+  one.q = item.q + first * item.head_dim;
+  return one;
 }
 
 }  // namespace kvasir::KVASIR_ISA

@@ -1,11 +1,14 @@
 // How attention is cut into items: by query tokens and KV head, and, where one sequence is long and there are
-// threads to share it, by segments of its context as well. The kernels give the same bits either way.
+// threads to share it, by segments of its context as well. Rows that share blocks have items in common. The
+// kernels give the same bits either way.
 #pragma once
 #include <atomic>
 #include <cstdint>
 #include <vector>
 
 #include "program/aligned.h"
+#include "program/shared_items.h"
+#include "program/shared_rows.h"
 #include "program/spec.h"
 
 namespace kvasir {
@@ -29,6 +32,9 @@ class AttentionCut {
   // Once a step.
   void begin(StepSize size);
 
+  const SharedRows& shared_rows() const { return shared_rows_; }
+  // Of layers with so many KV heads; they come before the parts.
+  const SharedItems& shared_items(int32_t n_kv_heads) const;
   int64_t n_parts() const { return int64_t(parts_.size()); }
   const Part& part(int64_t i) const { return parts_[size_t(i)]; }
   const Chunk& chunk(const Part& part) const { return chunks_[size_t(part.chunk)]; }
@@ -44,10 +50,13 @@ class AttentionCut {
   int32_t tokens_at(int32_t position, StepSize size) const;
   int64_t add_chunks(StepSize size);
   int64_t token_partial() const;
+  void add_shared_items(const ProgramSpec& spec);
 
   const StepArrays arrays_;
-  const int64_t n_threads_, group_max_, head_dim_max_;
-  int64_t kv_heads_max_ = 1, kv_heads_min_ = INT32_MAX;
+  const int64_t n_threads_, group_max_, head_dim_max_, kv_heads_min_;
+  SharedRows shared_rows_;
+  std::vector<SharedItems> shared_items_;  // by number of KV heads
+  int64_t kv_heads_max_ = 1;
   int64_t segments_ = 0, split_tokens_ = 0;  // of the largest context; tokens whose segments may be items
   AlignedFloats partial_;
   std::vector<std::atomic<int32_t>> done_;  // [split tokens, KV heads] segments computed
