@@ -10,6 +10,7 @@ import pytest
 
 from bench.peers import poisson
 from bench.serving.mixes import EACH, FIELDS, SIZES, draw
+from bench.serving.reach import N_TURNS, Heard, judge
 from bench.serving.tenants import ks
 from kvasir.serve.protocol.completions import CompletionRequest
 from tests.endurance import clock
@@ -101,3 +102,20 @@ def test_time_in_which_everything_was_stopped_does_not_count(
     for _ in range(3):
         run.look()
     assert (run.seconds, run.stopped) == (1.0, 60.0)
+
+
+def test_the_worst_of_all_parts_is_judged_in_turns_with_plain_streams() -> None:
+    asked: list[str] = []
+
+    class Stage:
+        def beside(self, mix: str, n_songs: int, n_tokens: int) -> tuple[Heard, str]:
+            asked.append(mix)
+            slower = 1.0 if mix == "plain" else 1.5
+            return Heard([0.2], [0.01 * slower] * (n_songs * n_tokens)), ""
+
+    each = [{"seed": i, "p99": float(i), "longest": 9.0 - i, "first": float(i)} for i in range(5)]
+    found = judge(Stage(), each)  # type: ignore[arg-type]
+    assert asked == ["plain", "0", "4"] * N_TURNS
+    assert [x["seed"] for x in found["judged"]] == [0, 4]
+    assert found["worst"]["p99"]["ratio"] == found["worst"]["longest"]["ratio"] == 1.5
+    assert found["worst"]["first"]["ratio"] == 1.0
