@@ -141,7 +141,7 @@ KVASIR_INLINE void finish(const Item& item) {
 
 // The tiles from `begin` on that start before `end`.
 template <class T>
-KVASIR_INLINE void run_tiles(const Item& item, int64_t begin, int64_t end, const Span& span) {
+static void run_tiles(const Item& item, int64_t begin, int64_t end, const Span& span) {
   const int64_t stop = end < span.high ? end : span.high;
   int64_t start = begin > span.low ? begin : span.low / kAttnTile * kAttnTile;
   for (; start < stop; start += kAttnTile) run_tile<T>(item, start, span.low, span.high);
