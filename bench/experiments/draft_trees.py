@@ -25,7 +25,9 @@ BLOCK_BYTES, SCALE_BYTES = 20, 4
 
 def write_noised(source: Path, target: Path, share: float) -> None:
     """``source``, in whose Q4_1 blocks about ``share`` of the bytes are others. Raises ConfigError
-    where it has no such blocks."""
+    where it has no such blocks, or is a folder."""
+    if not source.is_file():
+        raise ConfigError(f"{source.name} is no GGUF file: name one of type Q4_1")
     shutil.copy(source, target)
     rng, n_changed = np.random.default_rng(SEED), 0
     found = np.memmap(target, np.uint8, "r+")
@@ -73,8 +75,11 @@ def run(settings: Settings) -> Outcome:
     answers: dict[float, list[Any]] = {}
     is_same = True
     with TemporaryDirectory() as folder:
-        draft = Path(folder) / "noised.gguf"
-        write_noised(Path(settings.options.model or ""), draft, 0.12)
+        source, draft = Path(settings.options.model or ""), Path(folder) / "noised.gguf"
+        if settings.quick and source.is_dir():  # it drafts for itself
+            draft = source
+        else:
+            write_noised(source, draft, 0.12)
         for n_rows in rows:
             for width in WIDTHS:
                 config = {
