@@ -59,6 +59,15 @@ class Sampler:
         ``columns``: as if the LM head had found the largest logit of each so many; 0: it has not.
         ``drafts``, ``drafted``: what the row is to the classical rule (``sampling.classical``).
         """
+    def draft(
+        self,
+        slot: int,
+        logits: NDArray[np.float32],
+        out_index: int,
+        path: list[int],
+        siblings: int = 0,
+    ) -> tuple[int, list[int]]:
+        """(token, at most so many ``siblings``) for a draft program; overwrites ``logits``."""
 
 class Fills:
     """The masks of a step: brought to it, or made by its threads between its items, through a
@@ -137,10 +146,12 @@ class Program:
         a chain and so on, the last one for all others. Their arrays are this one's but for
         its results: over all tokens, or those of ``follow_tokens`` [tokens], of each sequence from
         ``follow_begin`` [sequences + 1] on, at ``follow_start`` [sequences]; then ``n_drafts``
-        [sequences] steps of one token, which give ``drafts`` [sequences, drafts]. ``exports``: ids
-        of the buffers that it reads. ``carried``: of a head, the buffer of its own that takes the
-        place of the one export behind the first token of a chain; it takes in of each token the one
-        after it, ``successors`` [sequences] behind rows that draw nothing."""
+        [sequences] steps of one token, which give ``drafts`` [sequences, drafts] and ``siblings``
+        [sequences, ranks, drafts], for which their results have ``ranked`` [rows, ranks]. Of a tree
+        they take in what the target drew, as a chain. ``exports``: ids of the buffers that they
+        read. ``carried``: of a head, the buffer of its own that takes the place of the one export
+        behind the first token of a chain; it takes in of each token the one after it,
+        ``successors`` [sequences] behind rows that draw nothing."""
     @property
     def draft_seconds(self) -> float:
         """That the draft program took in the last step."""

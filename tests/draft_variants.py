@@ -12,6 +12,7 @@ from kvasir.core.drawn import Drawn
 from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.local import LocalExecutor
+from kvasir.exec.rows import depths
 from kvasir.sched.rows import accepted, is_draft
 from tests.drafting import Drafts
 from tests.exactness import WHOLE, Variant
@@ -19,6 +20,10 @@ from tests.exactness import WHOLE, Variant
 
 def _k(n: int) -> Drafts:
     return Drafts(n, by_executor=True)
+
+
+def _tree(n: int) -> Drafts:
+    return Drafts(n, by_executor=True, width=3)
 
 
 DRAFT_VARIANTS: tuple[Variant, ...] = (
@@ -47,6 +52,17 @@ DRAFT_VARIANTS: tuple[Variant, ...] = (
     Variant("forks, overlapped", forks=True, cache=True, overlap=True, stagger=2, drafts=_k(3)),
     Variant("chunks by time, overlapped", stagger=1, overlap=True, itl_target=1e-4, drafts=_k(3)),
     Variant("replayed, overlapped", replay_after=60, overlap=True, order=9, drafts=_k(3)),
+    Variant("trees", n_seqs=7, order=3, drafts=_tree(6)),
+    Variant("trees, chunks of 7, staggered", chunk=7, stagger=2, drafts=_tree(5)),
+    Variant("trees, overlapped, preempted", overlap=True, n_spare_blocks=1, drafts=_tree(6)),
+    Variant(
+        "trees, cached, forks, overlapped",
+        forks=True,
+        cache=True,
+        overlap=True,
+        stagger=2,
+        drafts=_tree(7),
+    ),
 )
 
 LAZY_VARIANTS = tuple(
@@ -82,7 +98,7 @@ class Counted:
             self._count(plan, before, result.outputs)
             self.n_followed += sum(len(row.tokens) for row in plan.follows or ())
             self.n_computed += plan.n_tokens
-            drawn = Drawn.by(plan, result.outputs, result.drafts)
+            drawn = Drawn.by(plan, result.outputs, result.drafts, result.siblings)
             self.drafts += [drafts for drafts in result.drafts if drafts]
             return result
 
@@ -96,7 +112,7 @@ class Counted:
             first += row.n_logits
             if is_draft(row):
                 ids = drawn.ids(row.tokens)
-                n = len(row.tokens) - 1
+                n = max(depths(row))
                 self.n_verified += n
                 self.n_accepted += min(n, len(accepted(_with(row, ids), own)))
                 self.n_named += sum(token < 0 for token in row.tokens[1:])

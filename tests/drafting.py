@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.executor import ExecutorProposer
@@ -40,14 +41,26 @@ class Drafts:
     """Its draft program takes in what it needs when it is asked, which is now and then."""
     rests: bool = False
     """It is a head, which takes nothing in while nobody asks."""
+    width: int = 1
+    """Tokens that the executor drafts in each place."""
     by_lookup: bool = False
     """What stood in texts before is drafted, as far as it pays."""
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """Fields of a ``SchedulerConfig`` and its sizes."""
+        return {
+            "max_draft_tokens": self.k,
+            "lazy_drafts": self.is_lazy,
+            "head_may_rest": self.rests,
+            "draft_width": self.width,
+        }
+
     def proposer(self, known: Mapping[int, Answer], vocab_size: int) -> Proposer:
         if self.is_lazy or self.rests:
-            return Moody()
+            return Moody(width=self.width)
         if self.by_executor:
-            return ExecutorProposer()
+            return ExecutorProposer(width=self.width)
         if self.by_lookup:
             return Lookup(1, 16, n_stored=4096)
         answers = {i: answer.tokens for i, answer in known.items()}

@@ -24,7 +24,8 @@ def config_of(
     windows: tuple[KVGroup, ...] = (),
     **more: Any,
 ) -> SchedulerConfig:
-    """``more``: the other fields of the config."""
+    """``more``: the other fields of the config, or sizes."""
+    others = {name: more.pop(name) for name in _SIZES & more.keys()}
     sizes = EngineSizes(
         vocab_size,
         max_model_len,
@@ -33,6 +34,7 @@ def config_of(
         n_blocks,
         block_size,
         windows,
+        **others,
     )
     return SchedulerConfig(sizes, **more)
 

@@ -161,7 +161,11 @@ class _Planner(msgspec.Struct, frozen=True):
         draft: ModelFacts | None,
     ) -> SchedulerConfig:
         return SchedulerConfig(
-            with_fields(sizes, kept_drafts=speculation.n_kept if speculation else 0),
+            with_fields(
+                sizes,
+                kept_drafts=speculation.n_kept if speculation else 0,
+                draft_width=speculation.width if speculation else 1,
+            ),
             max_draft_tokens=n_drafts,
             adapts_drafts=speculation is None or speculation.is_adaptive,
             drafters=tuple(x.method for x in speculation.parts) if speculation else (),

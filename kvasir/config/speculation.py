@@ -39,6 +39,7 @@ BOUNDS = {
     "num_speculative_tokens_min": (0, MAX_TOKENS),
     "max_model_len": (1, 2**31 - 1),
     "draft_tensor_parallel_size": (1, 1),
+    "draft_width": (1, 8),
 }
 HETEROGENEOUS = "use_heterogeneous_vocab"
 RULE = "rejection_sample_method"
@@ -46,7 +47,7 @@ COUPLED, STANDARD = RULES = ("coupled", "standard")
 """Drafts are compared with what the target draws, or kept by the classical rule."""
 KEYS = ("method", "model", *BOUNDS, "adaptive", HETEROGENEOUS, RULE)
 OF_LOOKUPS = ("prompt_lookup_min", "prompt_lookup_max", "stored_tokens")
-OF_PROGRAMS = ("max_model_len", "draft_tensor_parallel_size")
+OF_PROGRAMS = ("max_model_len", "draft_tensor_parallel_size", "draft_width")
 """Keys of what has a program of its own."""
 OLD_MODELS = ("ngram", "[ngram]")
 """Which the name of a draft model may be for the method of that name."""
@@ -74,6 +75,8 @@ class Speculation(msgspec.Struct, frozen=True):
     may_differ: bool = False
     """A draft model may have other tokens than the target."""
     rule: str = COUPLED
+    width: int = 1
+    """Tokens that a program drafts in each place, of which the likeliest make a tree."""
     lookup: Speculation | None = None
     """Beside one with a program: drafts from texts, where they are expected to bring more."""
 
@@ -113,6 +116,8 @@ class Speculation(msgspec.Struct, frozen=True):
         own = f"{self.method}{model}, {most}{self.n_tokens} tokens"
         if self.lookup is not None:
             own += f", or {self.lookup.method}, {most}{self.lookup.n_tokens} tokens"
+        if self.width > 1:
+            own += f", of {self.width} in each place"
         if self.n_kept:
             own += ", by the classical rule"
         return f"{own}: as asked"
@@ -164,6 +169,11 @@ def _part(values: Mapping[str, Any]) -> Speculation:
         raise ConfigError(
             f"num_speculative_tokens_min {n_least} is more than num_speculative_tokens {n_tokens}"
         )
+    width = values.get("draft_width", 1)
+    if width > 1 and _rule(values) == STANDARD:
+        raise ConfigError(
+            f"speculative_config's {RULE} {STANDARD} is of chains: leave draft_width {width} out"
+        )
     return Speculation(
         method,
         n_tokens,
@@ -176,6 +186,7 @@ def _part(values: Mapping[str, Any]) -> Speculation:
         values.get("max_model_len"),
         _flag(values, HETEROGENEOUS, False),
         _rule(values),
+        width,
     )
 
 
@@ -215,7 +226,7 @@ def _method(values: Mapping[str, Any]) -> str:
                 else "needs model: a file or folder"
             )
         )
-    strange = OF_PROGRAMS if method in LOOKUPS else OF_LOOKUPS
+    strange: tuple[str, ...] = OF_PROGRAMS if method in LOOKUPS else OF_LOOKUPS
     strange = strange if method == DRAFT_MODEL else (*strange, HETEROGENEOUS)
     if found := [name for name in strange if name in values]:
         raise ConfigError(f"speculative_config's method {method} has no {', '.join(found)}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kvasir.core.plan import RowOutput, StepPlan, referred
+from kvasir.core.plan import MAX_DRAFTS, RowOutput, StepPlan, referred
 
 
 class Drawn(msgspec.Struct, frozen=True):
@@ -16,6 +16,8 @@ class Drawn(msgspec.Struct, frozen=True):
     """Per logit row."""
     drafts: Mapping[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
     """What the executor drafted, by the last logit row of the row that asked for it."""
+    siblings: Mapping[int, tuple[tuple[int, ...], ...]] = msgspec.field(default_factory=dict)
+    """By the same row and the rank the next best in their places."""
 
     @classmethod
     def by(
@@ -23,22 +25,24 @@ class Drawn(msgspec.Struct, frozen=True):
         plan: StepPlan,
         outputs: Sequence[RowOutput],
         drafts: Sequence[tuple[int, ...]] = (),
+        siblings: Sequence[tuple[tuple[int, ...], ...]] = (),
     ) -> Drawn:
-        """``drafts``: of a ``StepResult``."""
+        """``drafts`` and ``siblings``: of a ``StepResult``."""
         tokens = tuple(output.token for output in outputs)
         if not drafts:
             return cls(tokens)
-        last, found = -1, {}
-        for row, drafted in zip(plan.rows, drafts, strict=True):
+        last, found, others = -1, {}, {}
+        for i, (row, drafted) in enumerate(zip(plan.rows, drafts, strict=True)):
             last += row.n_logits
             if drafted:
                 found[last] = drafted
-        return cls(tokens, found)
+                others[last] = siblings[i] if siblings else ()
+        return cls(tokens, found, others)
 
     def knows(self, token: int) -> bool:
         """Whether a reference stands for anything."""
         row, draft = referred(token)
-        return row < len(self.tokens) and draft <= len(self.drafts.get(row, ()))
+        return row < len(self.tokens) and (not draft or self._drafted(row, draft) is not None)
 
     def ids(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """``tokens`` with ids in the places of references.
@@ -50,4 +54,12 @@ class Drawn(msgspec.Struct, frozen=True):
 
     def _token(self, token: int) -> int:
         row, draft = referred(token)
-        return max(0, self.drafts[row][draft - 1] if draft else self.tokens[row])
+        found = self._drafted(row, draft) if draft else self.tokens[row]
+        if found is None:
+            raise KeyError(token)
+        return max(0, found)
+
+    def _drafted(self, row: int, draft: int) -> int | None:
+        rank, place = divmod(draft - 1, MAX_DRAFTS)
+        ranks = (self.drafts.get(row, ()), *self.siblings.get(row, ()))
+        return ranks[rank][place] if rank < len(ranks) and place < len(ranks[rank]) else None

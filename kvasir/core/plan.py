@@ -10,6 +10,8 @@ from kvasir.core.tiles import Media
 
 MAX_LOGIT_ROWS = 1 << 20
 """Of one step."""
+MAX_DRAFTS = 16
+"""Tokens that an executor drafts behind a row, one after the other."""
 
 
 def reference(row: int, draft: int = 0) -> int:
@@ -18,8 +20,14 @@ def reference(row: int, draft: int = 0) -> int:
     return -1 - row - draft * MAX_LOGIT_ROWS
 
 
+def sibling(drafted: int, rank: int) -> int:
+    """The reference to the next best token of ``rank`` >= 1 in the place of the one that the
+    reference ``drafted`` stands for."""
+    return drafted - rank * MAX_DRAFTS * MAX_LOGIT_ROWS
+
+
 def referred(token: int) -> tuple[int, int]:
-    """(row, draft) of a reference."""
+    """(row, draft) of a reference; of a sibling its rank times ``MAX_DRAFTS`` more."""
     draft, row = divmod(-1 - token, MAX_LOGIT_ROWS)
     return row, draft
 
@@ -56,7 +64,8 @@ class TableChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Copy one KV entry of ``slot`` from storage index ``src`` to ``dst`` before the step
-    (accepted tree branch)."""
+    (accepted tree branch), in the layers of the target: a draft program takes in of a tree what was
+    accepted, at its place, and nothing else."""
 
     slot: int
     src: int
@@ -82,10 +91,6 @@ class Transfer(msgspec.Struct, frozen=True, array_like=True):
     name: bytes
     group: int
     block: int
-
-
-MAX_DRAFTS = 16
-"""Tokens that an executor drafts behind a row."""
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -115,8 +120,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     samples."""
     n_drafts: int = 0
     """Tokens that the executor drafts to follow what the row draws: after the drafts of its own
-    that the target draws too, for a chain with a logit row each; else after its only logit row.
-    Their entries lie at the positions from there on."""
+    that the target draws too, where it has a logit row each; else after its only logit row. Their
+    entries lie at the positions from there on."""
     n_sampled: int = 0
     """Of the drafts of a chain, how many of the first were drawn from distributions that the
     executor keeps (``EngineSizes.kept_drafts``)."""
@@ -170,8 +175,10 @@ class StepPlan(msgspec.Struct, frozen=True, tag="step_plan"):
     follows: tuple[Row, ...] | None = None
     """What the draft program takes in behind the rows, before it drafts: of a slot that has a row
     any tokens up to the end of that one, where nothing is drawn; of a row that asks for drafts all
-    that its entries lack. None: the tokens of the rows themselves. Empty: nothing; a head knows
-    these two alone."""
+    that its entries lack. Of a tree the first token is the last that is taken in, and what the
+    target drew of it comes behind where drafts are asked for. None: the tokens of the rows
+    themselves, of a tree those that the target drew. Empty: nothing; a head knows these two
+    alone."""
 
     @property
     def n_tokens(self) -> int:
@@ -224,3 +231,6 @@ class StepResult(msgspec.Struct, frozen=True):
     """Of ``seconds``, what the draft program took."""
     tower_seconds: float = 0.0
     """Of ``seconds``, what towers of images took: no token of a step is dearer for it."""
+    siblings: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    """Per row of the plan, and rank, the next best tokens in the places of its ``drafts``; -1 where
+    there is none. Empty where one is drafted in each place (``EngineSizes.draft_width``)."""

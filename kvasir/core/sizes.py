@@ -28,6 +28,9 @@ class EngineSizes(msgspec.Struct, frozen=True):
     kept_drafts: int = 0
     """Drafted tokens of a request whose distributions the executor keeps for the classical rule; 0:
     drafts draw with the noise of the target."""
+    draft_width: int = 1
+    """Tokens that the executor drafts in one place, the best first; drafts go on behind that one.
+    More than one make trees."""
 
     @property
     def groups(self) -> tuple[KVGroup, ...]:

@@ -192,5 +192,5 @@ def proposer_of(config: EngineConfig) -> Proposer | None:
 
 def _proposer(asked: Speculation, config: EngineConfig) -> Proposer:
     if asked.has_program and config.draft is not None:
-        return ExecutorProposer(config.draft.max_model_len, EVIDENCE, asked.n_kept)
+        return ExecutorProposer(config.draft.max_model_len, EVIDENCE, asked.n_kept, asked.width)
     return Lookup(asked.min_match, asked.max_match, asked.n_stored)

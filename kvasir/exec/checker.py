@@ -75,9 +75,14 @@ class PlanChecker:
         for row, one in zip(self._plan.rows, taken, strict=True):
             self._write(row, tables[row.slot], one)
 
-    def drew(self, outputs: Sequence[RowOutput], drafts: Sequence[tuple[int, ...]] = ()) -> None:
-        """The checked plan has run: which drafts were right is known. ``drafts``: new ones, as in a
-        ``StepResult``."""
+    def drew(
+        self,
+        outputs: Sequence[RowOutput],
+        drafts: Sequence[tuple[int, ...]] = (),
+        siblings: Sequence[tuple[tuple[int, ...], ...]] = (),
+    ) -> None:
+        """The checked plan has run: which drafts were right is known. ``drafts`` and ``siblings``:
+        new ones, as in a ``StepResult``."""
         if self._plan is None:
             return
         first = 0
@@ -91,7 +96,7 @@ class PlanChecker:
                 tokens = [row.tokens[node] for node in path]
                 self._slots[row.slot] = _go_on(known[: row.start], tokens)
         self._states.drew(self._plan, outputs)
-        self._drawn = Drawn.by(self._plan, outputs, drafts)
+        self._drawn = Drawn.by(self._plan, outputs, drafts, siblings)
 
     def read_block(self, group: int, block: int) -> bytes:
         """What the entries of a block stand for."""

@@ -99,12 +99,12 @@ def _check_row(row: Row, sizes: EngineSizes, drawn: Drawn) -> None:
 
 
 def _check_drafts(row: Row) -> None:
-    """One chain of draws, whose end is where drafts go on."""
+    """Draws alone, behind which drafts go on."""
     need(
         not row.n_drafts
         or (
             0 < row.n_drafts <= MAX_DRAFTS
-            and not (row.parents or row.targets)
+            and not row.targets
             and row.n_logits in (1, len(row.tokens))
         ),
         f"{row.n_drafts} drafts after {row}",
@@ -120,7 +120,7 @@ def _check_follows(plan: StepPlan, sizes: EngineSizes) -> None:
     """No more than a step has, of rows of the plan, and whole where something is drafted."""
     if plan.follows is None:
         return
-    ends = {row.slot: row.start + len(row.tokens) for row in plan.rows}
+    ends = {x.slot: x.start + (1 if x.parents else len(x.tokens)) for x in plan.rows}
     followed = {row.slot: row.start + len(row.tokens) for row in plan.follows}
     n_tokens = sum(len(row.tokens) for row in plan.follows)
     need(n_tokens <= sizes.max_num_batched_tokens, f"a draft program takes in {n_tokens} tokens")

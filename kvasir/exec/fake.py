@@ -20,11 +20,11 @@ from kvasir.core.plan import Copy, Move, Row, RowOutput, SlotOpen, StepPlan, Ste
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checker import PlanChecker
 from kvasir.exec.checks import check_plan, need
-from kvasir.exec.drafting import DraftRow, drafts_of
+from kvasir.exec.drafting import DraftRow, Settled, Siblings, drafts_of, followed_rows
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import PlainMasks
 from kvasir.exec.pooling import PooledSlots, StepPool
-from kvasir.exec.rows import LogitRow, depths, followed_rows, logit_rows, with_ids
+from kvasir.exec.rows import LogitRow, depths, logit_rows, with_ids
 from kvasir.exec.taken import StateSlots, StateStep
 from kvasir.exec.token_types import TokenTypes
 from kvasir.sampling.classical import Role
@@ -166,13 +166,13 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
             for output in self._run_row(row, tables[row.slot], wanted, seen)
         )
         vectors = self._pool(self._pooled.of(plan), seen)
-        drafts = self._draft(plan, outputs)
+        drafts, siblings = self._draft(plan, outputs)
         if self._checker is not None:
-            self._checker.drew(outputs, drafts)
+            self._checker.drew(outputs, drafts, siblings)
         self._taken.drew(plan, outputs)
-        self._drawn = Drawn.by(plan, outputs, drafts)
+        self._drawn = Drawn.by(plan, outputs, drafts, siblings)
         seconds = self._seconds(plan) if self._seconds else 0.0
-        return StepResult(outputs, seconds, drafts=drafts, vectors=vectors)
+        return StepResult(outputs, seconds, drafts=drafts, vectors=vectors, siblings=siblings)
 
     def _pool(self, step: StepPool, seen: Sequence[int]) -> tuple[bytes, ...]:
         """Vectors are a hash of all that the pooled tokens saw, and of where a second text
@@ -183,25 +183,30 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
         self._sums = sums
         return tuple(self._floats(sums[slot], VECTOR_SIZE).tobytes() for slot, _ in step.ended)
 
-    def _draft(self, plan: StepPlan, outputs: Sequence[RowOutput]) -> tuple[tuple[int, ...], ...]:
-        for row in followed_rows(plan, self._drawn) if self._misses is not None else ():
+    def _draft(
+        self, plan: StepPlan, outputs: Sequence[RowOutput]
+    ) -> tuple[tuple[tuple[int, ...], ...], Siblings]:
+        asks = any(row.n_drafts for row in plan.rows)
+        need(self._misses is not None or not asks, "a row asks for drafts: no draft program")
+        if self._misses is None:
+            return (), ()
+        settled = Settled.by(*with_ids(plan, self._drawn), outputs)
+        for row in followed_rows(plan, self._drawn, settled):
             self._write(row, self.tables.of(row.slot, row.end), row.tokens, program=1)
-        if not any(row.n_drafts for row in plan.rows):
-            return ()
-        need(self._misses is not None, "a row asks for drafts, and there is no draft program")
-        rows, wanted = with_ids(plan, self._drawn)
-        return drafts_of(rows, wanted, outputs, self._draft_step)
+        width = self.sizes.draft_width
+        return drafts_of(settled, self._draft_step, width=width) if asks else ((), ())
 
-    def _draft_step(self, rows: Sequence[DraftRow]) -> list[int]:
-        return [self._draft_token(row, logits) for row, logits, _ in rows]
+    def _draft_step(self, rows: Sequence[DraftRow]) -> list[list[int]]:
+        return [self._draft_tokens(row, logits) for row, logits, _ in rows]
 
-    def _draft_token(self, row: Row, wanted: LogitRow) -> int:
+    def _draft_tokens(self, row: Row, wanted: LogitRow) -> list[int]:
         (seen,) = self._write(row, self.tables.of(row.slot, row.end), row.tokens, program=1)
         if self._misses and _mix(seen) % self._misses == 0:
             seen += 1
         state = self._states[row.slot]
-        logits, role = self._logits(seen), Role(drafts=True)
-        return sample_row(logits, state, wanted.out_index, wanted.path, role=role).token
+        logits, role = self._logits(seen), Role(True, n_siblings=self.sizes.draft_width - 1)
+        drawn = sample_row(logits, state, wanted.out_index, wanted.path, role=role)
+        return [drawn.token, *(token for token, _ in drawn.top)]
 
     def read_block(self, group: int, block: int) -> bytes:
         """With what the checker knows of it."""
@@ -229,7 +234,7 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
             if self.sizes.groups[group].state_bytes:
                 continue  # what rows draft is kept beside states
             src, dst = (self.tables.place(group, move.slot, i) for i in (move.src, move.dst))
-            kv[:, *dst] = kv[:, *src]
+            kv[0, *dst] = kv[0, *src]
 
     def copy(self, copy: Copy) -> None:
         if self._checker is not None:

@@ -13,6 +13,7 @@ from kvasir.core.groups import NO_BLOCK
 from kvasir.core.params import MAX_LOGPROB_IDS
 from kvasir.core.plan import Row, RowOutput, StepPlan
 from kvasir.core.sizes import EngineSizes
+from kvasir.exec.drafting import Siblings
 from kvasir.exec.rope_positions import RopePositions
 from kvasir.exec.rows import depths, logit_rows
 from kvasir.exec.successors import Successors
@@ -73,10 +74,7 @@ class StepArrays:
             self.arrays["taken"] = np.zeros((s, most), i32)
         self._max_drafts = max_drafts
         if max_drafts:
-            lengths = {"n_drafts": s, "follow_begin": s + 1, "follow_start": s, "follow_tokens": t}
-            lengths["successors"] = s
-            self.arrays |= {name: np.zeros(n, i32) for name, n in lengths.items()}
-            self.arrays["drafts"] = np.zeros((s, max_drafts), i32)
+            self.arrays |= _draft_arrays(sizes, max_drafts)
         self._successors = Successors() if has_head else None
         self._written = [0] * s
         """Per sequence the version of its tables: unchanged ones are not written again."""
@@ -197,13 +195,19 @@ class StepArrays:
             outputs.append(RowOutput(token, logprob, top, rank, digest))
         return tuple(outputs)
 
-    def read_drafts(self, plan: StepPlan) -> tuple[tuple[int, ...], ...]:
-        """Of a ``StepResult``."""
+    def read_drafts(self, plan: StepPlan) -> tuple[tuple[tuple[int, ...], ...], Siblings]:
+        """The drafts and siblings of a ``StepResult``."""
         asked = [row.n_drafts for row in plan.rows] if self._max_drafts else ()
         if not any(asked):
-            return ()
+            return (), ()
         drafts = self.arrays["drafts"][: len(asked)].tolist()
-        return tuple(tuple(x[:n]) for x, n in zip(drafts, asked, strict=True))
+        found = tuple(tuple(x[:n]) for x, n in zip(drafts, asked, strict=True))
+        if not self.arrays["siblings"].size:
+            return found, ()
+        siblings = self.arrays["siblings"][: len(asked)].tolist()
+        return found, tuple(
+            tuple(tuple(rank[:n]) for rank in own) for own, n in zip(siblings, asked, strict=True)
+        )
 
 
 def _logit_arrays(n: int) -> dict[str, NDArray[np.generic]]:
@@ -212,6 +216,18 @@ def _logit_arrays(n: int) -> dict[str, NDArray[np.generic]]:
         **{name: np.zeros(n, np.int32) for name in ("logit_token", "logit_slot", "logit_target")},
         "logit_out_index": np.zeros(n, np.int64),
         "sampled": np.zeros(n, np.uint8),
+    }
+
+
+def _draft_arrays(sizes: EngineSizes, max_drafts: int) -> dict[str, NDArray[np.generic]]:
+    """What rows ask a draft program for, and what it gives."""
+    s, t, i32 = sizes.max_num_seqs, sizes.max_num_batched_tokens, np.int32
+    lengths = {"n_drafts": s, "follow_begin": s + 1, "follow_start": s, "follow_tokens": t}
+    lengths["successors"] = s
+    return {
+        **{name: np.zeros(n, i32) for name, n in lengths.items()},
+        "drafts": np.zeros((s, max_drafts), i32),
+        "siblings": np.zeros((s, sizes.draft_width - 1, max_drafts), i32),
     }
 
 

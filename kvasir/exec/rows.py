@@ -63,14 +63,6 @@ def with_ids(plan: StepPlan, drawn: Drawn) -> tuple[list[Row], list[LogitRow]]:
     ]
 
 
-def followed_rows(plan: StepPlan, drawn: Drawn) -> list[Row]:
-    """What the draft program takes in first: rows without references, and without logits."""
-    rows = plan.rows if plan.follows is None else plan.follows
-    return [
-        structs.replace(row, tokens=drawn.ids(row.tokens), n_logits=0, targets=()) for row in rows
-    ]
-
-
 def own_ends(plan: StepPlan) -> list[int]:
     """Per token of a plan where what it sees ends, when it sees nothing that follows it."""
     return [row.start + depth + 1 for row in plan.rows for depth in depths(row)]

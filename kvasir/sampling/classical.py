@@ -32,6 +32,8 @@ class Role(Struct, frozen=True):
     """It draws for a draft program."""
     drafted: int = -1
     """What that drew of this output; -1: nobody did."""
+    n_siblings: int = 0
+    """It draws as many more for a draft program, the next best, where parameters are usual."""
 
 
 TARGET = Role()

@@ -90,7 +90,8 @@ def sample_row(
     """Draw from logits float32 [V], or score ``target`` >= 0 instead; ``logits`` is left as it was.
 
     ``path``: tokens drawn or drafted after the committed ones, before this row. ``mask``: which
-    tokens may be drawn; None allows all.
+    tokens may be drawn; None allows all. What draws for a draft program reports nothing: ``top``
+    has its siblings.
     """
     params = state.params
     if state.proposals is not None and role.drafts:
@@ -100,7 +101,11 @@ def sample_row(
     if target >= 0:
         return _report(logits, target, max(params.n_prompt_logprobs, 0))
     role = role if mask is None else TARGET
-    token = _draw(_edited(logits, state, out_index, path, mask), state, out_index, path, role)
+    token, *others = _draw(
+        _edited(logits, state, out_index, path, mask), state, out_index, path, role
+    )
+    if role.drafts:
+        return RowOutput(token, top=tuple([(other, 0.0) for other in others]))
     if token < 0 or params.n_logprobs < 0:
         return RowOutput(token)
     return _report(logits, token, params.n_logprobs, params.logprob_ids)
@@ -153,19 +158,32 @@ def _edited(
     return x
 
 
-def _draw(x: F32, state: SlotState, out_index: int, path: Sequence[int], role: Role) -> int:
-    """The stages, and the token that wins; ``NOTHING_LEFT`` when there is none."""
+def _draw(x: F32, state: SlotState, out_index: int, path: Sequence[int], role: Role) -> list[int]:
+    """The stages, and the token that wins, and its siblings; ``NOTHING_LEFT`` when there is
+    none."""
     params, divisor = state.params, np.float32(1)
+    is_usual = not params.samplers and params.typical_p >= 1
+    n_siblings = role.n_siblings if is_usual else 0
     for stage in params.samplers or SAMPLERS:
         if stage == "penalties" and params.has_penalties:
             _penalise(x, state, path)
         if np.max(x) == -np.inf:
-            return NOTHING_LEFT
+            return [NOTHING_LEFT]
+        if n_siblings and np.float32(params.temperature) == 0 and stage != "penalties":
+            best = ranking(x)[: 1 + n_siblings]
+            return [int(token) for token in best if x[token] > -np.inf]
         if stage == "temperature" and np.float32(params.temperature) > 0:
             divisor = np.float32(params.temperature)
         elif stage != "penalties":
             x = _FILTERS[stage](x, divisor, params)
-    return _end(_scaled(x, divisor), state, out_index, role)
+    z = _scaled(x, divisor)
+    tokens = [_end(z, state, out_index, role)]
+    for _ in range(n_siblings):
+        z[tokens[-1]] = -np.inf
+        if np.max(z) == -np.inf:
+            break
+        tokens.append(_winner(z, params.seed, out_index))
+    return tokens
 
 
 def _end(z: F32, state: SlotState, out_index: int, role: Role) -> int:

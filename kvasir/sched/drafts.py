@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import repeat, takewhile
 
 from msgspec import structs
 
@@ -108,21 +108,25 @@ class Drafts:
 
     def _proposed(self, proposer: Proposer, able: Sequence[Request]) -> Sequence[Draft]:
         """For each no more than it wants."""
-        drafts: Sequence[Draft]
-        if isinstance(proposer, SeveralDrafters):
-            each = proposer.propose_each(able, self._max_tokens)
-            drafts = [
-                self._controller.best(x, [replace(y, n_asked=self._most_asked(x, y)) for y in own])
-                for x, own in zip(able, each, strict=True)
-            ]
-        else:
+        if not isinstance(proposer, SeveralDrafters):
             drafts = proposer.propose(able, self._max_tokens)
-        if all([x.params.max_drafts < 0 for x in able]):
-            return drafts
+            return [self._grown(x, y, self._max_tokens) for x, y in zip(able, drafts, strict=True)]
+        each, most = proposer.propose_each(able, self._max_tokens), proposer.n_tokens
         return [
-            draft if x.params.max_drafts < 0 else draft.head(x.params.max_drafts)
-            for x, draft in zip(able, drafts, strict=True)
+            self._controller.best(
+                x,
+                [
+                    self._grown(x, replace(y, n_asked=self._most_asked(x, y)), most[y.drafter])
+                    for y in own
+                ],
+            )
+            for x, own in zip(able, each, strict=True)
         ]
+
+    def _grown(self, request: Request, draft: Draft, n_most: int) -> Draft:
+        wanted = request.params.max_drafts
+        n_most = min(n_most, self._max_tokens)
+        return self._controller.grown(request, draft, n_most if wanted < 0 else min(n_most, wanted))
 
     def fitting(self, request: Request, draft: Draft, n_spare: int) -> Draft:
         """The part of ``draft`` within ``n_spare`` tokens, context and free blocks."""
@@ -225,16 +229,19 @@ class Drafts:
             return
         if not result.drafts and any(row.n_drafts for row in plan.rows):
             raise KvasirError("rows ask for drafts, and the executor has no draft program")
-        self._drawn = Drawn.by(plan, result.outputs, result.drafts)
+        self._drawn = Drawn.by(plan, result.outputs, result.drafts, result.siblings)
         if self._following is not None:
             for request, row in zip(owners, plan.rows, strict=True):
                 if is_draft(row):
                     self._following.settled(request, row.n_drafts)
-        for request, row, drafts in zip(owners, plan.rows, result.drafts, strict=False):
+        siblings = result.siblings or repeat(())
+        for request, row, drafts, own in zip(
+            owners, plan.rows, result.drafts, siblings, strict=False
+        ):
             n_known = len(request.tokens) if is_draft(row) else row.end - row.n_drafts + 1
             if drafts and n_known >= request.drafting.following[0]:
-                sound = takewhile(lambda token: token >= 0, drafts)
-                request.drafting.following = n_known, tuple(sound)
+                sound = tuple(takewhile(lambda token: token >= 0, drafts))
+                request.drafting.following = n_known, sound, own
 
     def ended(self, request: Request) -> Mapping[str, int]:
         """It has no more rows: by their reasons the steps in which it had no drafts."""
@@ -294,8 +301,9 @@ class Drafts:
             first += row.n_logits
             if not is_draft(row) or (draft := self._running.pop(request, None)) is None:
                 continue
-            n_drawn = len(accepted(self.resolved(row), outputs))
-            self._controller.drew(request, draft, n_drawn)
+            path = [node - 1 for node in accepted(self.resolved(row), outputs)]
+            n_drawn = len(path)
+            self._controller.drew(request, draft, path)
             # what was computed before it was preempted does not count as computed
             n_kept = 1 + n_drawn if request.n_preempted == n_preempted else 0
             self._account.verified(request, row, n_kept)

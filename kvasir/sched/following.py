@@ -40,7 +40,8 @@ class Following:
         """``max_tokens``: that it takes in within a step, at most."""
         self._size = block_size
         self._max_tokens = max_tokens
-        self._room = 0
+        self._room = self._left = 0
+        """Tokens that it takes in within the plan in the making, as it pays and in all."""
         self._whole: set[int] = set()
         """Full blocks of which it has every entry."""
         self._entries: dict[Request, _DraftEntries] = {}
@@ -49,7 +50,7 @@ class Following:
 
     def begin(self, n_most: int) -> None:
         """A plan in which ``n_most`` tokens are taken in at most."""
-        self._room = min(n_most, self._max_tokens)
+        self._room, self._left = min(n_most, self._max_tokens), self._max_tokens
 
     def lag(self, request: Request) -> int:
         """Tokens that it has to take in before the newest one."""
@@ -59,21 +60,28 @@ class Following:
         """Plans what it takes in of a request that is drafted for, and what is left of ``draft``:
         nothing is asked for behind tokens that it lacks."""
         start, has = request.n_computed, self._found(request)
-        if draft.tokens != request.drafted[: len(draft.tokens)]:
+        if draft.parents or draft.tokens != request.drafted[: len(draft.tokens)]:
             has = min(has, start + 1)  # what it has ahead is of its own drafts, not of another's
         row = draft_row(request, draft)
-        end = start + len(row.tokens)
+        # what the target draws of a tree it takes in behind its first token
+        end = start + (1 if draft.parents else len(row.tokens))
+        behind = draft.depth if draft.parents else 0
         if draft.n_asked:
-            stop = min(end, has + self._room)
+            room = min(self._room, self._left - behind)
+            stop = min(end, has + max(0, room))
             if stop > has:
                 own = row.tokens[max(0, has - start) : max(0, stop - start)]
                 tokens = (*request.tokens[has : min(start, stop)], *own)
                 self._rows.append(Row(request.slot, has, tokens, n_logits=0))
                 self._room -= len(tokens)
+                self._left -= len(tokens)
                 has = stop
-            if has < end:
+            if has < end or room < 0:
                 draft = replace(draft, n_asked=0)
         n_ahead = max(0, min(has, end) - start - 1)
+        if draft.n_asked:
+            n_ahead += behind
+            self._left -= behind
         self._note(request, min(has, start + 1), n_ahead if draft.tokens else draft.n_asked)
         return draft
 

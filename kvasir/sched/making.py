@@ -247,7 +247,7 @@ class Making:
             return
         self._advance(request, row, row.n_logits)
         drafts = tuple(reference(request.draw, j + 1) for j in range(row.n_drafts))
-        request.drafting.following = request.n_known, drafts
+        request.drafting.following = request.n_known, drafts, ()
 
     def _advance(self, request: Request, row: Row, n_draws: int) -> None:
         """A row after which it is known how far ``request`` got."""

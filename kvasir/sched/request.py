@@ -59,8 +59,9 @@ class Drafting:
     """A speculative row is in flight, so the next position is unknown."""
     moves: list[Move] = field(default_factory=list)
     """Entries of accepted branches that are not in their places yet."""
-    following: tuple[int, tuple[int, ...]] = (0, ())
-    """Known tokens, and what the executor drafts to follow so many."""
+    following: tuple[int, tuple[int, ...], tuple[tuple[int, ...], ...]] = (0, (), ())
+    """Known tokens, what the executor drafts to follow so many, and by rank the next best in their
+    places, once these have ids."""
     n_hits: int = 0
     """Drafted tokens of its prediction that were drawn, and the client was not told of."""
     n_misses: int = 0
@@ -148,8 +149,13 @@ class Request(Holder):
     def drafted(self) -> tuple[int, ...]:
         """What the executor drafts to follow the known tokens: ids, or references where the newest
         of these is still being drawn."""
-        n_known, tokens = self.drafting.following
+        n_known, tokens, _ = self.drafting.following
         return tokens if n_known == self.n_known else ()
+
+    @property
+    def siblings(self) -> tuple[tuple[int, ...], ...]:
+        """By rank, the next best of ids in ``drafted``."""
+        return self.drafting.following[2]
 
     @property
     def forced_next(self) -> tuple[int, ...]:

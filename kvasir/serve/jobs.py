@@ -48,7 +48,7 @@ from kvasir.validation.params import (
     truncate_prompt,
 )
 from kvasir.validation.sampling import SamplingParams
-from kvasir.validation.speculative import check_method, rule_notes, speculative_notes
+from kvasir.validation.speculative import beam_notes, check_method, rule_notes, speculative_notes
 from kvasir.validation.standing import after
 
 DrawSeed = Callable[[], int]
@@ -148,8 +148,9 @@ def _warnings(asked: Asked, server: Server) -> list[str]:
 
 
 def _rule_notes(job: Job, info: Ready) -> tuple[str, ...]:
-    is_beam = job.length_penalty is not None
-    return () if is_beam else rule_notes(job.resolved[0], follows_drafts=info.follows_drafts)
+    if job.length_penalty is not None:
+        return beam_notes(info.drafter)
+    return rule_notes(job.resolved[0], follows_drafts=info.follows_drafts)
 
 
 def _check_size(asked: Asked, job: Job, server: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,7 +18,8 @@ class Draft:
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
     """Empty: a chain. Else per token the index of its parent in ``tokens``; -1 is the last known
-    token. Parents come before their children and no two siblings are equal."""
+    token. Parents come before their children, siblings the likelier first, and no two siblings are
+    equal."""
     n_asked: int = 0
     """Tokens that the executor is to draft behind these, of a chain."""
     evidence: int = 0
@@ -40,13 +42,46 @@ class Draft:
         if len(set(zip(self.parents, self.tokens, strict=True))) != len(self.tokens):
             raise KvasirError(f"a draft has equal siblings: {self.tokens}, parents {self.parents}")
 
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Per token how many of its siblings come before it."""
+        if not self.parents:
+            return (0,) * len(self.tokens)
+        seen: Counter[int] = Counter()
+        ranks = []
+        for parent in self.parents:
+            ranks.append(seen[parent])
+            seen[parent] += 1
+        return tuple(ranks)
+
+    @property
+    def depth(self) -> int:
+        """Tokens of its longest path."""
+        if not self.parents:
+            return len(self.tokens)
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(1 if parent < 0 else depths[parent] + 1)
+        return max(depths)
+
     def head(self, n: int) -> Draft:
-        """The first ``n`` tokens: a valid draft again."""
+        """The first ``n`` tokens: a valid draft again, and a chain where no two are siblings."""
         n_predicted = min(n, self.n_predicted)
         tokens, parents = self.tokens[:n], self.parents[:n]
+        if parents == tuple(range(-1, len(parents) - 1)):
+            parents = ()
         n_sampled = min(n, self.n_sampled)
         asked, evidence, drafter = self.n_asked, self.evidence, self.drafter
         return Draft(tokens, parents, asked, evidence, n_predicted, drafter, n_sampled)
+
+    def ordered(self, order: Sequence[int]) -> Draft:
+        """Of a tree the tokens of these indices, in this order, in which parents come before their
+        children and siblings stay as they are."""
+        places = {node: i for i, node in enumerate(order)} | {-1: -1}
+        tokens = tuple([self.tokens[node] for node in order])
+        parents = tuple([places[self.parents[node]] for node in order])
+        asked, evidence, drafter = self.n_asked, self.evidence, self.drafter
+        return Draft(tokens, parents, asked, evidence, drafter=drafter).head(len(order))
 
 
 class Known(Protocol):
@@ -79,12 +114,19 @@ class Known(Protocol):
         is still being drawn."""
         ...
 
+    @property
+    def siblings(self) -> Sequence[Sequence[int]]:
+        """By rank, the next best of what the executor drafted in the places of ``drafted``; -1
+        where there is none."""
+        ...
+
 
 class Proposer(Protocol):
     def propose(self, requests: Sequence[Known], k: int) -> Sequence[Draft]:
-        """For each request at most ``k`` >= 1 tokens to follow its ``tokens``; an empty draft is
-        fine. While a step runs, the newest token may be missing there: what is proposed then only
-        says that waiting for it is worth while."""
+        """For each request a chain of at most ``k`` >= 1 tokens to follow its ``tokens``, or a
+        tree, of which the likeliest ``k`` are computed at most; an empty draft is fine. While a
+        step runs, the newest token may be missing there: what is proposed then only says that
+        waiting for it is worth while."""
         ...
 
     def ended(self, known: Known) -> None:

@@ -150,11 +150,24 @@ class Controller:
         """Passes of the draft program, of so many tokens each, took ``seconds``."""
         self._passes.observe(passes, seconds)
 
-    def drew(self, known: Known, draft: Draft, n_drawn: int) -> None:
-        """Of ``draft`` the target drew the first ``n_drawn`` tokens."""
-        if draft.evidence:
-            n = len(draft.tokens)
-            self._survival.drew(known.id, draft.evidence, n, n_drawn, draft.drafter)
+    def grown(self, known: Known, draft: Draft, n_most: int) -> Draft:
+        """Of ``draft`` at most ``n_most`` tokens: of a tree those that are likeliest to be drawn,
+        the best first, so that each beginning of it is the best of its size."""
+        if not (draft.parents and draft.evidence):
+            return draft if len(draft.tokens) <= n_most else draft.head(n_most)
+        shares = self._survival.nodes(known.id, draft)
+        order = sorted(range(len(shares)), key=lambda node: -shares[node])
+        return draft.ordered(order[:n_most])
+
+    def drew(self, known: Known, draft: Draft, path: Sequence[int]) -> None:
+        """Of ``draft`` the target drew the tokens of ``path``, indices from the root on."""
+        if not draft.evidence:
+            return
+        if draft.parents:
+            self._survival.drew_tree(known.id, draft, path)
+        else:
+            n, evidence = len(draft.tokens), draft.evidence
+            self._survival.drew(known.id, evidence, n, len(path), draft.drafter)
 
     def ended(self, known: Known) -> None:
         self._refused.discard(known.id)
@@ -175,16 +188,17 @@ class Controller:
             n = draft.n_asked
         if not draft.evidence:
             return float(n)
+        if draft.parents:
+            return sum(self._survival.nodes(known.id, draft))
         each = self._survival.of(known.id, draft.evidence, draft.drafter)
         return sum([each ** (j + 1) for j in range(n)])
 
     def _slots(self, requests: Sequence[Known], drafts: Sequence[Draft]) -> list[_Slot]:
-        """All that are drafted with evidence, the likeliest first; of a chain in its order."""
+        """All that are drafted with evidence, the likeliest first; of a draft in its order."""
         slots = []
         for i, (known, draft) in enumerate(zip(requests, drafts, strict=True)):
             if draft.evidence:
-                each = self._survival.of(known.id, draft.evidence, draft.drafter)
-                slots += [_Slot(each ** (j + 1), i) for j in range(len(draft.tokens))]
+                slots += [_Slot(share, i) for share in self._survival.nodes(known.id, draft)]
         return sorted(slots, key=lambda slot: -slot.survival)
 
     def _n_taken(self, slots: Sequence[_Slot], alone: int, seconds: float) -> int:

@@ -20,6 +20,11 @@ class SeveralDrafters(Proposer):
         anything."""
         self._parts = parts
 
+    @property
+    def n_tokens(self) -> tuple[int, ...]:
+        """Of a draft of each, at most."""
+        return tuple([part.n_tokens for part in self._parts])
+
     def propose_each(self, requests: Sequence[Known], k: int) -> list[list[Draft]]:
         """For each request a draft of each."""
         found = [part.proposer.propose(requests, min(k, part.n_tokens)) for part in self._parts]

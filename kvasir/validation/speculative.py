@@ -69,6 +69,16 @@ def speculative_notes(asked: Speculative, drafter: str) -> tuple[str, ...]:
     return (f"{NAME}: this engine drafts nothing; start it with --speculative-config",)
 
 
+def beam_notes(drafter: str) -> tuple[str, ...]:
+    """What a beam search says of drafts where the engine makes some: it has no timeline."""
+    if not drafter:
+        return ()
+    return (
+        f"use_beam_search: this engine drafts by {drafter}, and beams are not drafted: each of "
+        "their tokens is a request of its own",
+    )
+
+
 def rule_notes(params: TokenParams, *, follows_drafts: bool) -> tuple[str, ...]:
     """Warnings for who samples where answers depend on what is drafted."""
     if not follows_drafts or not params.max_drafts or params.constraint or _is_greedy(params):

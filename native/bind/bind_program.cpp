@@ -73,6 +73,10 @@ StepArrays step_arrays(nb::dict d) {
   a.path = field<int32_t>(d, "path");
   a.max_path = nb::cast<int64_t>(d["path"].attr("size"));
   if (d.contains("sampled")) a.sampled = field<uint8_t>(d, "sampled");
+  if (d.contains("ranked")) {
+    a.siblings = field<int32_t>(d, "ranked");
+    a.n_siblings = nb::cast<int64_t>(d["ranked"].attr("shape")[nb::int_(1)]);
+  }
   if (d.contains("types")) a.types = field<int32_t>(d, "types");
   if (d.contains("ends")) a.ends = field<int32_t>(d, "ends");
   if (d.contains("rope_positions")) a.rope_positions = field<int32_t>(d, "rope_positions");
@@ -207,11 +211,17 @@ void draft_with(BoundProgram& self, const std::vector<nb::object>& drafts, nb::d
     return found;
   };
   const Ints chains = ints("drafts", own.max_seqs), tokens = ints("follow_tokens", 1);
+  const Ints siblings = ints("siblings", 0);
   if (chains.ndim() != 2 || int64_t(chains.shape(0)) < own.max_seqs)
     throw std::invalid_argument("drafts need [sequences, drafts]");
+  if (siblings.ndim() != 3 || int64_t(siblings.shape(0)) < own.max_seqs ||
+      siblings.shape(2) != chains.shape(1))
+    throw std::invalid_argument("siblings need [sequences, ranks, drafts]");
   const DraftArrays a{ints("n_drafts", own.max_seqs).data(),
                       chains.data(),
                       int64_t(chains.shape(1)),
+                      siblings.data(),
+                      int64_t(siblings.shape(1)),
                       ints("follow_begin", own.max_seqs + 1).data(),
                       ints("follow_start", own.max_seqs).data(),
                       tokens.data(),

@@ -25,6 +25,7 @@ using Mask = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::
 using Ids = std::vector<int32_t>;
 using Scored = std::vector<std::pair<int32_t, float>>;
 using Answer = std::tuple<int32_t, float, int32_t, Scored>;
+using Drafted = std::tuple<int32_t, Ids>;
 
 Answer draw(const Sampler& sampler, int32_t slot, Row logits, int64_t out_index, const Ids& path,
             int32_t target, int64_t columns, std::optional<Mask> mask, bool drafts, int32_t drafted) {
@@ -38,8 +39,17 @@ Answer draw(const Sampler& sampler, int32_t slot, Row logits, int64_t out_index,
   for (int64_t at = 0; columns > 0 && at < sampler.vocab(); at += columns)
     runs.push_back(row_max(logits.data() + at, std::min(columns, sampler.vocab() - at)));
   Drawn drawn = sampler.sample(slot, logits.data(), out_index, path, target, {runs, columns},
-                               mask ? mask->data() : nullptr, {drafts, drafted});
+                               mask ? mask->data() : nullptr, {drafts, drafted, 0});
   return {drawn.token, drawn.logprob, drawn.rank, std::move(drawn.top)};
+}
+
+Drafted draft(const Sampler& sampler, int32_t slot, Row logits, int64_t out_index, const Ids& path,
+              int32_t siblings) {
+  if (int64_t(logits.shape(0)) != sampler.vocab())
+    throw nb::value_error("logits must have one entry per token of the vocabulary");
+  nb::gil_scoped_release unlocked;
+  Drawn drawn = sampler.sample(slot, logits.data(), out_index, path, -1, {}, nullptr, {true, -1, siblings});
+  return {drawn.token, std::move(drawn.siblings)};
 }
 
 template <class T>
@@ -72,7 +82,8 @@ void bind_sampler(nb::module_& m) {
       .def("open", &open, "slot"_a, "params"_a, "prompt"_a, "output"_a)
       .def("commit", &Sampler::commit, "slot"_a, "token"_a)
       .def("sample", &draw, "slot"_a, "logits"_a.noconvert(), "out_index"_a, "path"_a, "target"_a,
-           "columns"_a = 0, "mask"_a = nb::none(), "drafts"_a = false, "drafted"_a = -1);
+           "columns"_a = 0, "mask"_a = nb::none(), "drafts"_a = false, "drafted"_a = -1)
+      .def("draft", &draft, "slot"_a, "logits"_a.noconvert(), "out_index"_a, "path"_a, "siblings"_a = 0);
   m.def(
       "hash_row", [](ConstRow row) { return hash_row(row.data(), static_cast<int64_t>(row.shape(0))); },
       "row"_a);

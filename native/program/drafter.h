@@ -14,6 +14,8 @@ struct DraftArrays {
   const int32_t* n_drafts;  // [S]
   int32_t* drafts;          // [S, max_drafts]; -1 from where nothing could be drawn
   int64_t max_drafts;
+  int32_t* siblings;  // [S, ranks, max_drafts]: the next best in their places, -1 where there is none
+  int64_t ranks;
   // What the draft program takes in first: of sequence s tokens [begin[s], begin[s + 1]), which lie from
   // storage index start[s] on and end where its row does, or before. begin[0] < 0: the tokens of all rows.
   const int32_t* follow_begin;  // [S + 1]
@@ -50,12 +52,22 @@ class Drafter {
     std::span<const int32_t> path;    // before the first
   };
 
+  // Makes chains of trees: what the target drew of each is left, at the places of its positions.
+  void settle(StepSize& size);
+  void settle_tree(int64_t first_row, int64_t end_row);
+  int64_t child(int64_t row, int64_t end_row) const;
+  void keep_row(int64_t row, int32_t token);
+  void keep_token(int32_t token);
+  int32_t drawn(int64_t row) const { return a_.drawn[logit_rows_[size_t(row)]]; }
   void find_chains(StepSize size);
   Chain chain_of(int64_t seq, int64_t first_row, int64_t end_row) const;
   int32_t next_rope_position(int32_t token) const;
   // Of the rows of the step that takes tokens in; how many there are.
   int64_t follow(StepSize size);
   void name_followed(int64_t seq);
+  // Drafts follow what the target drew of its tree.
+  bool takes_path(int64_t seq) const { return had_tree_[size_t(seq)] && drafts_.n_drafts[seq] > 0; }
+  void put(int64_t at, int64_t seq, int32_t token, int32_t position);
   // A head: in place of each token the one after it. Then logit rows where chains begin; how many there are.
   void shift(StepSize size);
   int64_t ask();
@@ -74,6 +86,12 @@ class Drafter {
   const std::vector<Export> exports_;
   const Export carried_;
   std::vector<Chain> chains_;
+  int32_t n_tokens_ = 0;             // of the settled step
+  std::vector<int32_t> logit_rows_;  // of the target, which its logit rows are
+  std::vector<int32_t> last_rows_;   // of the target, by sequence
+  std::vector<uint8_t> had_tree_;    // by sequence
+  std::vector<int32_t> first_of_;    // by sequence, of the tokens that are taken in
+  std::vector<int32_t> paths_;       // what was drawn of trees, one behind the other
   double seconds_ = 0;
 };
 

@@ -148,6 +148,8 @@ struct StepArrays {
   // [R] whether the token behind was drafted from shares that the sampler keeps; null: of a program that
   // drafts
   const uint8_t* sampled;
+  int32_t* siblings;  // [R, n_siblings] of a program that drafts: the next best, -1 where there is none
+  int64_t n_siblings;
   StepDrafts drafts;
   double* sums;  // of a program that pools: [slots, columns], else null
   // results

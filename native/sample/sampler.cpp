@@ -90,7 +90,7 @@ Drawn report(const float* logits, int32_t vocab, float largest, int32_t token, i
              std::span<const int32_t> wanted, Scratch& scratch) {
   const float log_sum = natural_log(exp_sum(logits, vocab, largest));
   const auto logprob = [&](int32_t id) { return (logits[id] - largest) - log_sum; };
-  Drawn drawn{token, logprob(token), 1 + count_ahead(logits, vocab, token), {}};
+  Drawn drawn{token, logprob(token), 1 + count_ahead(logits, vocab, token), {}, {}};
   for (int32_t id : wanted) drawn.top.emplace_back(id, logprob(id));
   if (n_top > 0 && wanted.empty()) {
     block_max(logits, vocab, scratch.maxima);
@@ -107,6 +107,18 @@ struct Ending {
   const Proposals* proposals;
   int32_t slot;
   Role role;
+
+  // The next best of those that are left without `token`, and so on.
+  std::vector<int32_t> siblings(float* x, int32_t vocab, const Draw& draw, int32_t token,
+                                const Scratch& scratch) const {
+    std::vector<int32_t> found;
+    while (token >= 0 && int32_t(found.size()) < role.siblings) {
+      x[token] = -kInfinity;
+      token = gumbel_argmax(x, vocab, scratch.maxima, draw);
+      if (token >= 0) found.push_back(token);
+    }
+    return found;
+  }
 
   // `maxima`, block_max of `x`, is in the scratch.
   int32_t operator()(const float* x, int32_t vocab, Draw draw, Scratch& scratch) const {
@@ -128,13 +140,29 @@ struct Ending {
   }
 };
 
-int32_t draw_token(const float* x, int32_t vocab, float largest, const SlotParams& params, int64_t out_index,
-                   const Ending& ending, Scratch& scratch) {
+// The siblings of a greedy draft.
+std::vector<int32_t> next_largest(float* x, int32_t vocab, int32_t token, int32_t n) {
+  std::vector<int32_t> found;
+  while (int32_t(found.size()) < n) {
+    x[token] = -kInfinity;
+    const float largest = row_max(x, vocab).value;
+    if (largest == -kInfinity) break;
+    token = first_equal(x, vocab, largest);
+    found.push_back(token);
+  }
+  return found;
+}
+
+// `x` loses what is drawn where it has siblings.
+Drawn draw_token(float* x, int32_t vocab, float largest, const SlotParams& params, int64_t out_index,
+                 const Ending& ending, Scratch& scratch) {
   block_max(x, vocab, scratch.maxima);
   Draw draw{params.seed, out_index, largest, params.temperature, {-kInfinity, -1}, params.lowest()};
   if (params.top_k > 0) draw.border = scratch.selector.top_k(x, vocab, scratch.maxima, params.top_k);
   if (params.top_p < 1) draw.border = scratch.selector.top_p(x, vocab, scratch.maxima, draw, params.top_p);
-  return ending(x, vocab, draw, scratch);
+  Drawn drawn{ending(x, vocab, draw, scratch), 0, 0, {}, {}};
+  drawn.siblings = ending.siblings(x, vocab, draw, drawn.token, scratch);
+  return drawn;
 }
 
 // The same of what `mask` allows, for params whose filters look at no other token; kNothingLeft when nothing
@@ -274,7 +302,7 @@ Drawn Sampler::sample(int32_t slot, float* logits, int64_t out_index, std::span<
   const Ending ending{mask ? nullptr : proposals_.get(), slot, role};  // a masked row is the target's alone
   if (proposals_ && role.drafts) proposals_->forget(slot, out_index);
   const RowMax raw = largest_of(logits, vocab_, maxima);
-  if (raw.has_nan || raw.value == kInfinity || raw.value == -kInfinity) return {kNotFinite, 0, 0, {}};
+  if (raw.has_nan || raw.value == kInfinity || raw.value == -kInfinity) return {kNotFinite, 0, 0, {}, {}};
   if (target >= 0)
     return report(logits, vocab_, raw.value, target, std::max(params.n_prompt_logprobs, 0), {}, scratch);
 
@@ -283,6 +311,7 @@ Drawn Sampler::sample(int32_t slot, float* logits, int64_t out_index, std::span<
   Editor editor(x, scratch.saved);
   state->edit(editor, out_index, path);
   int32_t token = kNothingLeft;
+  std::vector<int32_t> siblings;
   if (reads_only) {
     token = draw_masked(logits, vocab_, mask, params, out_index, scratch);
   } else if (!state->is_plain) {
@@ -292,11 +321,15 @@ Drawn Sampler::sample(int32_t slot, float* logits, int64_t out_index, std::span<
     const bool is_raw = x == logits && !editor.changed();
     if (!is_raw) maxima = {};
     const float largest = is_raw ? raw.value : row_max(x, vocab_).value;
-    if (largest > -kInfinity)
-      token = params.temperature == 0 ? first_largest(x, vocab_, largest, maxima)
-                                      : draw_token(x, vocab_, largest, params, out_index, ending, scratch);
+    if (largest > -kInfinity && params.temperature == 0) {
+      token = first_largest(x, vocab_, largest, maxima);
+      siblings = next_largest(x, vocab_, token, role.siblings);
+    } else if (largest > -kInfinity) {
+      Drawn drawn = draw_token(x, vocab_, largest, params, out_index, ending, scratch);
+      token = drawn.token, siblings = std::move(drawn.siblings);
+    }
   }
-  if (token < 0 || params.n_logprobs < 0) return {token, 0, 0, {}};
+  if (role.drafts || token < 0 || params.n_logprobs < 0) return {token, 0, 0, {}, std::move(siblings)};
   editor.restore();
   return report(logits, vocab_, raw.value, token, params.n_logprobs, params.logprob_ids, scratch);
 }

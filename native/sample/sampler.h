@@ -76,6 +76,7 @@ struct Drawn {
   int32_t rank = 0;
   std::vector<std::pair<int32_t, float>> top;  // (id, logprob), likeliest first, ties to the lowest id;
                                                // or those that were asked for
+  std::vector<int32_t> siblings;               // of what drafts, the next best
 };
 
 // The largest logits of each `columns` tokens, found by who computed them. Empty: the sampler looks itself.
@@ -88,6 +89,7 @@ struct Maxima {
 struct Role {
   bool drafts = false;   // it draws for a draft program
   int32_t drafted = -1;  // what that drew of this output; -1: nobody did
+  int32_t siblings = 0;  // it draws as many more for a draft program, the next best, of usual parameters
 };
 
 class Sampler {

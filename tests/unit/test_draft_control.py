@@ -27,6 +27,7 @@ class Asked:
     tokens: tuple[int, ...] = (1, 2)
     n_prompt: int = 1
     drafted: tuple[int, ...] = ()
+    siblings: tuple[tuple[int, ...], ...] = ()
     context: Context = NOWHERE
 
 
@@ -72,22 +73,22 @@ def test_one_that_turns_bad_is_off_soon_and_tried_again() -> None:
     for _ in range(50):
         (chosen,) = made.chosen([asked], [draft(8)], 0, 0.0)
         assert chosen.tokens
-        made.drew(asked, chosen, len(chosen.tokens))
+        made.drew(asked, chosen, range(len(chosen.tokens)))
     n_steps = 0
     while (chosen := made.chosen([asked], [draft(8)], 0, 0.0)[0]).tokens:
-        made.drew(asked, chosen, 0)
+        made.drew(asked, chosen, ())
         n_steps += 1
     assert n_steps <= 32
     n_tried = 0
     for _ in range(1000):
         (chosen,) = made.chosen([asked], [draft(8)], 0, 0.0)
         if chosen.tokens:
-            made.drew(asked, chosen, 0)
+            made.drew(asked, chosen, ())
             n_tried += len(chosen.tokens)
     assert 5 < n_tried < 60, "of a step each takes 7 %"
     for _ in range(60):
         (chosen,) = made.chosen([asked], [draft(8)], 0, 0.0)
-        made.drew(asked, chosen, len(chosen.tokens)) if chosen.tokens else None
+        made.drew(asked, chosen, range(len(chosen.tokens))) if chosen.tokens else None
     assert len(made.chosen([asked], [draft(8)], 0, 0.0)[0].tokens) == K, "it turned good again"
 
 
@@ -162,7 +163,7 @@ def test_a_draft_model_that_is_wrong_is_off_soon_and_asked_again() -> None:
     made, asked = drafting(5e-4), Asked(0)
     n_steps = 0
     while n := made.asked([ask()], 0, 0.0)[0]:
-        made.drew(asked, draft().head(n), 0)
+        made.drew(asked, draft().head(n), ())
         n_steps += 1
     assert n_steps <= 32
     counts = [made.asked([ask()], 0, 0.0)[0] for _ in range(3000)]
@@ -211,7 +212,7 @@ def test_a_first_step_that_took_long_is_forgotten() -> None:
     n_verified = 0
     for step in range(900):
         if n_verified:
-            made.drew(asked, draft().head(n_verified), int(step % 10 == 0))
+            made.drew(asked, draft().head(n_verified), range(int(step % 10 == 0)))
         made.decoded(1 + n_verified, flat(1 + n_verified)) if step else None
         n_verified = made.asked([ask()], 0, 0.0)[0]
         if n_verified:
@@ -224,7 +225,7 @@ def test_a_first_step_that_took_long_is_forgotten() -> None:
 def test_a_draft_that_is_right_is_asked_for_in_nearly_every_step() -> None:
     made = drafting(5e-4)
     for _ in range(400):
-        made.drew(Asked(0), draft(), K)
+        made.drew(Asked(0), draft(), range(K))
     counts = [made.asked([ask()], 0, 0.0)[0] for _ in range(1000)]
     assert counts.count(K) >= 985 and 0 in counts
 
@@ -241,10 +242,10 @@ def test_of_several_drafters_the_best_is_taken() -> None:
     assert made.best(asked, [Draft(n_asked=4, evidence=4), long]) is long
     assert made.best(asked, [Draft(n_asked=4, evidence=4), Draft(drafter=1)]).n_asked == 4
     for _ in range(20):
-        made.drew(asked, short, 0)
+        made.drew(asked, short, ())
     assert made.best(asked, [model, short]) is model, "another drafter's misses"
     for _ in range(60):
-        made.drew(Asked(2), model, 0)
+        made.drew(Asked(2), model, ())
     assert made.best(Asked(3), [model, weak]) is weak
 
 
@@ -255,7 +256,7 @@ def test_who_has_to_be_asked_first_is_asked_where_that_pays() -> None:
         model, other = Draft(n_asked=K, evidence=4), Draft((1, 2), evidence=4, drafter=1)
         assert made.best(request, [replace(model, n_asked=0), other]) is other, "it cannot be asked"
         for _ in range(9):
-            made.drew(request, other, 0)
+            made.drew(request, other, ())
         assert made.best(request, [model, other]) is model
         assert (made.asked([ask()], 0, 0.0)[0] > 0) == pays
         assert (made.best(request, [model, other]) is model) == pays

@@ -132,7 +132,7 @@ def opened(n_blocks: int = 2) -> FakeExecutor:
         (Row(0, 3, (-1,), n_drafts=-1), "-1 drafts"),
         (Row(0, 3, (-1, reference(0, 1), 3), 2, n_drafts=1), "1 drafts"),
         (Row(0, 3, (-1,), n_drafts=61), "storage up to 65"),
-        (Row(0, 3, (-1, 2), 2, parents=(-1, 0), n_drafts=1), "1 drafts"),
+        (Row(0, 3, (-1, 2), 2, parents=(-1, 0), targets=(2, -1), n_drafts=1), "1 drafts"),
         (Row(0, 3, (-1,), n_drafts=13), "entries|blocks|tokens in blocks"),
     ],
 )

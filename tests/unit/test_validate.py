@@ -15,7 +15,12 @@ from kvasir.core.params import SAMPLERS, TokenParams
 from kvasir.validation.params import check, check_prompt, resolve_choices, resolve_params
 from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.seeds import choice_seed, seeds_from
-from kvasir.validation.speculative import check_method, rule_notes, speculative_notes
+from kvasir.validation.speculative import (
+    beam_notes,
+    check_method,
+    rule_notes,
+    speculative_notes,
+)
 
 VOCAB, CONTEXT, PROMPT = 1000, 64, 10
 
@@ -162,6 +167,12 @@ def test_another_method_is_refused_with_the_one_there_is() -> None:
     (note,) = speculative_notes(asked, "")
     assert "this engine drafts nothing" in note
     assert not speculative_notes(False, "") and not speculative_notes(asked, "ngram")
+
+
+def test_a_beam_search_says_that_it_is_not_drafted() -> None:
+    (note,) = beam_notes("suffix")
+    assert "beams are not drafted" in note and "suffix" in note
+    assert not beam_notes("")
 
 
 def test_who_samples_is_told_that_answers_depend_on_drafts() -> None:

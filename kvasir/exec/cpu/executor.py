@@ -97,7 +97,7 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         super().__init__(sizes)
         self._pool = new_pool(settings.threads, settings.affinity)
         self._sampler = _native.Sampler(sizes.max_num_seqs, sizes.vocab_size, sizes.kept_drafts)
-        self._kv = KVMemory.allocate(bundle.kv, sizes)
+        self._kv = KVMemory.allocate(bundle.kv, sizes, len(bundle.target.kv))
         lowered = lower(
             bundle, max_tokens=sizes.max_num_batched_tokens, logits_tile=logits_tile(sizes)
         )
@@ -174,7 +174,8 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         """With results of their own, of a logit row for each sequence."""
         n = own.sizes.max_num_seqs
         shared = {name: x for name, x in self._arrays.arrays.items() if name != "sampled"}
-        arrays = {**shared, **result_arrays(n)}
+        ranked = np.zeros((n, own.sizes.draft_width - 1), np.int32)
+        arrays = {**shared, **result_arrays(n), "ranked": ranked}
         drafts = [
             own.program(machine, program, lowered[draft_name(i)], arrays, n)
             for i, program in enumerate(bundle.drafts)
@@ -232,13 +233,15 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         self.native_seconds += time.monotonic() - called
         outputs = self._arrays.read(n_logits)
         self._arrays.drew(plan, outputs)
-        drafts = self._arrays.read_drafts(plan)
+        drafts, siblings = self._arrays.read_drafts(plan)
         vectors = () if self._pooled is None else self._pooled.vectors()
         ended = time.monotonic()
         self._idle.since = ended + PAUSE_SECONDS
         drafting = self._native.draft_seconds if plan.rows else 0.0
         towers = 0.0 if self._media is None else self._media.seconds
-        return StepResult(outputs, ended - began, began, drafts, vectors, drafting, towers)
+        return StepResult(
+            outputs, ended - began, began, drafts, vectors, drafting, towers, siblings
+        )
 
     def move(self, move: Move) -> None:
         for group in range(len(self.sizes.groups)):

@@ -35,9 +35,12 @@ class KVMemory(msgspec.Struct, frozen=True):
     groups: tuple[NDArray[np.uint8], ...]
     """Views of it, per group [n_blocks, block bytes]."""
     layout: NDArray[np.void]
+    n_moved: int
+    """Of the first layers, whose entries move: those of a target."""
 
     @staticmethod
-    def allocate(kv: Sequence[KVSpec], sizes: EngineSizes) -> KVMemory:
+    def allocate(kv: Sequence[KVSpec], sizes: EngineSizes, n_moved: int | None = None) -> KVMemory:
+        """``n_moved``: of the first layers, whose entries move; None: of all."""
         groups = sizes.groups
         places = [state_group(groups) if x.state_size else group_of(x.window, groups) for x in kv]
         layers = [
@@ -64,7 +67,7 @@ class KVMemory(msgspec.Struct, frozen=True):
             record["latent"] = layer.latent
             record["head_dim"], record["dtype"] = layer.head_dim, KV_TYPE_CODES[layer.dtype]
             nexts[place] += size
-        return KVMemory(memory, views, layout)
+        return KVMemory(memory, views, layout, len(kv) if n_moved is None else n_moved)
 
     def copy_blocks(self, source: Sequence[int], target: Sequence[int]) -> None:
         """Copy a block of every group, in every layer, whatever rows matter."""
@@ -72,10 +75,12 @@ class KVMemory(msgspec.Struct, frozen=True):
             blocks[dst] = blocks[src]
 
     def copy(self, group: int, source: tuple[int, int], target: tuple[int, int]) -> None:
-        """Copy one token's K and V of every layer of a group from (block, row) to (block, row)."""
+        """Copy one token's K and V of every layer of a group that moves entries from (block, row)
+        to (block, row)."""
         (from_block, from_row), (to_block, to_row) = source, target
         (from_tile, from_lane), (to_tile, to_lane) = divmod(from_row, LANES), divmod(to_row, LANES)
-        layers = self.layout[self.layout["group"] == group][_FIELDS]
+        layout = self.layout[: self.n_moved]
+        layers = layout[layout["group"] == group][_FIELDS]
         for start, step, block, heads, dim, code, latent in layers.tolist():
             at = [start + index * step for index in (from_block, to_block)]
             kind = _TYPES[code]

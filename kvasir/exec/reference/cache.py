@@ -27,8 +27,14 @@ class BlockCache:
     """
 
     def __init__(
-        self, specs: tuple[KVSpec, ...], groups: Sequence[KVGroup], block_size: int
+        self,
+        specs: tuple[KVSpec, ...],
+        groups: Sequence[KVGroup],
+        block_size: int,
+        n_moved: int | None = None,
     ) -> None:
+        """``n_moved``: of the first specs, whose entries move; None: of all."""
+        self._moved = [spec.layer for spec in specs[:n_moved] if not spec.state_size]
         self.block_size = block_size
         states = [spec for spec in specs if spec.state_size]
         specs = tuple(spec for spec in specs if not spec.state_size)
@@ -106,8 +112,8 @@ class BlockCache:
         return self._k[layer][slots], self._v[layer][slots]
 
     def move(self, move: Move, tables: Tables) -> None:
-        """Copies one entry in all layers, by the tables of its slot."""
-        for layer in self._specs:
+        """Copies one entry in the target's layers, by the tables of its slot."""
+        for layer in self._moved:
             blocks = self.table(layer, tables)
             src, dst = self.slots(blocks, np.array([move.src, move.dst]))
             self._k[layer][dst] = self._k[layer][src]

@@ -18,7 +18,15 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Copy, Move, Row, RowOutput, SlotOpen, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checks import check_plan, check_states, need, refuse_programs
-from kvasir.exec.drafting import DraftRow, DraftStep, drafts_of, followed_by
+from kvasir.exec.drafting import (
+    DraftRow,
+    DraftStep,
+    Settled,
+    Siblings,
+    drafts_of,
+    followed_by,
+    followed_rows,
+)
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import PlainMasks
 from kvasir.exec.media import MediaRows, blind
@@ -27,7 +35,7 @@ from kvasir.exec.reference.cache import BlockCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
 from kvasir.exec.reference.tower import ReferenceTower
 from kvasir.exec.rope_positions import RopePositions
-from kvasir.exec.rows import LogitRow, followed_rows, with_ids
+from kvasir.exec.rows import LogitRow, with_ids
 from kvasir.exec.successors import Successors
 from kvasir.exec.taken import StateSlots, StateStep
 from kvasir.exec.token_types import TokenTypes
@@ -76,6 +84,7 @@ class _Step:
     states: Mapping[int, SlotState]
     logit_rows: tuple[LogitRow, ...]
     masks: PlainMasks | None
+    sizes: EngineSizes
     outputs: tuple[RowOutput, ...] = ()
     pooling: _Pooling | None = None
 
@@ -102,7 +111,8 @@ class _Step:
 
     def _draw(self, i: int, row: LogitRow, logits: FloatArray) -> RowOutput:
         state, mask = self.states[row.slot], None if self.masks is None else self.masks.wait(i)
-        role = Role(row.drafts, row.drafted[0] if row.drafted else -1)
+        n_siblings = self.sizes.draft_width - 1 if row.drafts else 0
+        role = Role(row.drafts, row.drafted[0] if row.drafted else -1, n_siblings)
         output = sample_row(logits, state, row.out_index, row.path, row.target, mask, role)
         digest = blake2b(logits.tobytes(), digest_size=8).digest()
         return structs.replace(output, logits_hash=int.from_bytes(digest, "little"))
@@ -144,7 +154,8 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         check_states(self._bundle, sizes)
         self.program = self._bundle.target
         self._weights = weights
-        self._cache = BlockCache(self._bundle.kv, sizes.groups, sizes.block_size)
+        n_own = len(self._bundle.target.kv)
+        self._cache = BlockCache(self._bundle.kv, sizes.groups, sizes.block_size, n_own)
         self._states: dict[int, SlotState] = {}
         self._drawn = Drawn()
         self._taken = StateSlots(sizes)
@@ -183,12 +194,18 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         step, values = self._run(plan, None, None)
         vectors = self._pool(plan, step, values)
         drafting = time.monotonic()
-        drafts = self._draft(plan, step, values)
+        drafts, siblings = self._draft(plan, step, values)
         end = time.monotonic()
-        self._drawn = Drawn.by(plan, step.outputs, drafts)
+        self._drawn = Drawn.by(plan, step.outputs, drafts, siblings)
         self._taken.drew(plan, step.outputs)
         told = self._told(step.outputs, begin)
-        return structs.replace(told, drafts=drafts, vectors=vectors, draft_seconds=end - drafting)
+        return structs.replace(
+            told,
+            drafts=drafts,
+            siblings=siblings,
+            vectors=vectors,
+            draft_seconds=end - drafting,
+        )
 
     def _told(self, outputs: tuple[RowOutput, ...], begin: float) -> StepResult:
         towers = 0.0 if self._media is None else self._media.seconds
@@ -262,34 +279,38 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
 
     def _draft(
         self, plan: StepPlan, step: _Step, values: Mapping[str, Rows]
-    ) -> tuple[tuple[int, ...], ...]:
+    ) -> tuple[tuple[tuple[int, ...], ...], Siblings]:
         """The draft program over what it is to take in, and as often as rows ask for drafts."""
-        draft, (rows, wanted) = self._bundle.draft, with_ids(plan, self._drawn)
-        asks = any(row.n_drafts for row in rows)
+        draft, asks = self._bundle.draft, any(row.n_drafts for row in plan.rows)
         need(draft is not None or not asks, "a row asks for drafts, and there is no draft program")
         if draft is None:
-            return ()
-        exports = {name: values[name] for name in self._bundle.read_by(DRAFT)}
+            return (), ()
+        settled = Settled.by(*with_ids(plan, self._drawn), step.outputs)
+        names = self._bundle.read_by(DRAFT)
+        exports: dict[str, Rows] = {name: np.asarray(values[name])[settled.kept] for name in names}
         need(not (plan.follows and exports), "a draft program reads exports of all rows")
         is_head = bool(self._bundle.carried)
         if is_head and plan.follows is not None:
             need(not asks, "a head is asked for drafts in a step that it does not read")
-            return ()
+            return (), ()
         if is_head:
-            followed = followed_by(rows, step.outputs, self._successors.of(plan.rows))
+            after = self._successors.of(plan.rows)
+            followed = followed_by(settled.rows, settled.outputs, after)
         else:
-            followed = followed_rows(plan, self._drawn)
+            followed = followed_rows(plan, self._drawn, settled)
         if followed:
             self._compute(draft, followed, (), exports)
-        one = self._draft_step(exports)
-        return drafts_of(rows, wanted, step.outputs, one, int(is_head)) if asks else ()
+        if not asks:
+            return (), ()
+        width = self.sizes.draft_width
+        return drafts_of(settled, self._draft_step(exports), int(is_head), width)
 
     def _draft_step(self, exports: Mapping[str, Rows]) -> DraftStep:
         """Draws the next token of chains, in the order in which these go on."""
         carried: dict[int, Rows] = {}
         programs = chain(self._bundle.drafts, repeat(self._bundle.drafts[-1]))
 
-        def draft_step(chosen: Sequence[DraftRow]) -> list[int]:
+        def draft_step(chosen: Sequence[DraftRow]) -> list[list[int]]:
             found = {
                 name: np.stack([carried.get(x.row.slot, value[x.after]) for x in chosen])
                 for name, value in exports.items()
@@ -300,7 +321,7 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
             if self._bundle.carried:
                 rows = values[self._bundle.carried]
                 carried.update({x.row.slot: row for x, row in zip(chosen, rows, strict=True)})
-            return [output.token for output in step.outputs]
+            return [[x.token, *(token for token, _ in x.top)] for x in step.outputs]
 
         return draft_step
 
@@ -318,7 +339,8 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         """One pass of a program over ``rows`` with ids alone, and all its values."""
         tables = {row.slot: self.tables.of(row.slot, row.end) for row in rows}
         layout = StepLayout(tuple(rows), tables, self._cache, self._rows)
-        step = _Step(program.constants, layout, self._cache, self._states, tuple(wanted), masks)
+        states, sizes = self._states, self.sizes
+        step = _Step(program.constants, layout, self._cache, states, tuple(wanted), masks, sizes)
         inputs: dict[str, Rows] = {
             "tokens": np.array([token for row in rows for token in row.tokens], np.int32),
             "positions": layout.positions(),

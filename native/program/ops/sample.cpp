@@ -10,8 +10,8 @@ Sample::Sample(const Record& r, const Workspace& w)
 
 Role Sample::role(int64_t row) const {
   const StepArrays& a = workspace.arrays;
-  if (a.sampled == nullptr) return {true, -1};
-  return {false, a.sampled[row] ? a.tokens[a.logit_token[row] + 1] : -1};
+  if (a.sampled == nullptr) return {true, -1, int32_t(a.n_siblings)};
+  return {false, a.sampled[row] ? a.tokens[a.logit_token[row] + 1] : -1, 0};
 }
 
 void Sample::run(const Extent& e, int64_t item, int) const {
@@ -28,6 +28,8 @@ void Sample::run(const Extent& e, int64_t item, int) const {
   a.rank[row] = drawn.rank;
   const int64_t n = std::min<int64_t>(a.max_top, int64_t(drawn.top.size()));
   a.top_count[row] = int32_t(n);
+  for (int64_t j = 0; j < a.n_siblings; j++)
+    a.siblings[row * a.n_siblings + j] = j < int64_t(drawn.siblings.size()) ? drawn.siblings[size_t(j)] : -1;
   for (int64_t j = 0; j < n; j++) {
     a.top_ids[row * a.max_top + j] = drawn.top[size_t(j)].first;
     a.top_logprobs[row * a.max_top + j] = drawn.top[size_t(j)].second;
