@@ -129,7 +129,7 @@ def test_names(folder: Path) -> None:
     found = candidates(load_model(str(folder)))
     assert named(found, None) == found
     assert [x.name for x in named(found, "Int, gptq")] == [AS_IT_IS, "int8", "gptq 4 bits"]
-    with pytest.raises(ConfigError, match="--formats names q9: this model has as it is, awq 4 bits"):
+    with pytest.raises(ConfigError, match="--formats names q9: this model has as it is, awq"):
         named(found, "q9")
 
 
