@@ -54,7 +54,7 @@ def warnings_of(options: EngineOptions) -> tuple[str, ...]:
     """What is done as asked and may be regretted."""
     shares = {name: getattr(options, name) for name in WAYS[1:]}
     return tuple(
-        f"{name} {share:g} leaves little for activations and for the files that weights are "
+        f"{name} {share:g} leaves little for activations and for files that weights may be "
         f"mapped from: {SAFE_SHARE - 0.05:.2f} to {SAFE_SHARE:.2f} is safe"
         for name, share in shares.items()
         if share is not None and share > SAFE_SHARE

@@ -29,6 +29,9 @@ class Making:
     """Of all prompts of one tenant."""
     decodes: Load | None = None
     """The part that streams wait for, when there is one."""
+    streams: Sequence[Request] = ()
+    """That wait for the plan: those with a row, or, where none has one, those whose newest token
+    is being drawn, and whose next rows come behind the plan."""
     streaming: frozenset[str] = frozenset()
     """Tenants whose streams these are, where tenants are known."""
     spent: dict[str, float] = field(default_factory=dict)
@@ -221,6 +224,12 @@ class Making:
     def keep_pace(self, rank: int) -> None:
         """Streams of class ``rank`` and the higher ones wait for what is planned so far."""
         self.decodes, self.rank = self.load, rank
+
+    def wait_for(self, streams: Sequence[Request]) -> None:
+        """``streams``: by seniority."""
+        if streams:
+            self.streams = streams
+            self.keep_pace(streams[0].rank)
 
     def start_of(self, request: Holder) -> int:
         """Tokens of a running request that are computed before this plan runs."""

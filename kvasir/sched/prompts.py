@@ -35,7 +35,7 @@ class Prompts:
         may_start = not making.has_preempted
         is_shared = self._account.is_shared and (prompts or len(self._order))
         if making.decodes is not None and is_shared:
-            making.streaming = frozenset([x.standing.tenant for x in making.owners])
+            making.streaming = frozenset([x.standing.tenant for x in making.streams])
         if making.pace is not None:
             making.n_prompts = [
                 sum(request.rank <= rank for request in prompts)

@@ -169,6 +169,11 @@ class Request(Holder):
         return self.masked.is_jumping and (self.n_left > 1 or len(self.forced_next) > 0)
 
     @property
+    def is_streaming(self) -> bool:
+        """It lacks its newest token alone, which may be in flight with drafts behind it."""
+        return 0 < self.n_drawn < self.max_outputs and self.n_known - self.n_computed == 1
+
+    @property
     def n_given(self) -> int:
         """Tokens that it may begin with: the logits, or the vector, of the last known one are
         wanted, those of every token whose successor is not scored yet, and to pool all of a prompt

@@ -264,8 +264,7 @@ class Scheduler:
         making.decode([x for x in ready if x not in rows] if rows else ready)
         for request, row in rows.items():
             making.draft(request, row, is_forced=request in forced)
-        if ready:
-            making.keep_pace(ready[0].rank)
+        making.wait_for(ready or [x for x in self._queues.running if x.is_streaming])
 
     def _n_ready(self, request: Holder) -> int:
         """Tokens of a running request that the plans before the one in the making compute."""

@@ -17,7 +17,7 @@ from kvasir.core.messages import TokenEvent
 from kvasir.core.plan import StepPlan, StepResult
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
-from kvasir.core.tiles import Media, media_at
+from kvasir.core.tiles import CHANNELS, Media, media_at
 from kvasir.engine.engine import Engine
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.ir import pieces
@@ -232,6 +232,23 @@ def test_pieces_give_the_bits_of_the_whole(cases: Mapping[str, Case], name: str)
     assert whole is not None
     found.append(whole._rows(tile))
     assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
+
+
+def test_segments_of_attention_outlast_pieces(
+    cases: Mapping[str, Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where many threads share few chunks, a chunk's segments lie in several pieces."""
+    seeing, n = cases["mistral3"].seeing, 20
+    assert seeing.model.tower is not None
+    unit = seeing.model.tower.tile.unit
+    image = media_at(0, n * n + n, random.Random(1).randbytes(CHANNELS * (n * unit) ** 2), n, 1)
+    found = []
+    for threads, flops in ((1, 1e15), (64, 3e6)):
+        monkeypatch.setattr(pieces, "PIECE_FLOPS", flops)
+        media = seeing.cpu(sizes_for(seeing.model.config, n_seqs=1), threads)._media
+        assert media is not None
+        found.append(media._rows(image))
+    assert np.array_equal(*found)
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from kvasir import _native
-from kvasir.exec.cpu import packed
+from kvasir.exec.cpu import packed, pages
 from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.packing import Packing
 from kvasir.exec.cpu.pages import (
@@ -45,6 +46,14 @@ def test_weights_lie_apart_and_on_cache_lines(huge: bool) -> None:
     ]
     if huge:
         assert [w.ctypes.data % 64 for w in taken] == [0, 0, 0]
+
+
+def test_where_there_is_no_run_of_memory_each_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(n_bytes: int) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(pages, "huge_memory", full)
+    assert not WeightMemory(LEAST_BYTES, huge=True).take(LEAST_BYTES).any()
 
 
 def test_a_kept_file_is_read_into_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,10 @@ class WeightMemory:
 
     def __init__(self, n_bytes: int, *, huge: bool) -> None:
         """``n_bytes``: of all, each rounded up to a cache line."""
-        self._left = huge_memory(n_bytes) if huge and n_bytes >= LEAST_BYTES else None
+        self._left: Bytes | None = None
+        if huge and n_bytes >= LEAST_BYTES:
+            with suppress(OSError):  # arrays may have room, or say how much they lack
+                self._left = huge_memory(n_bytes)
 
     def take(self, n_bytes: int) -> Bytes:
         """Zeros."""
