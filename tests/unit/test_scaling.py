@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from kvasir.config.options import EngineOptions
-from kvasir.evaluation.calibrate import Calibration
+from kvasir.core.errors import ConfigError
+from kvasir.evaluation.calibrate import Calibration, calibrated_by
 from kvasir.formats.decode import values_of
 from kvasir.models.decoder import build_program
 from kvasir.models.loaded import LoadedModel, load_model
@@ -25,6 +26,7 @@ from kvasir.weights.source import open_model
 from tests import tiny
 from tests.loading import load, reference_logits
 from tests.quantized_kinds import llama
+from tests.tiny_encoders import gemma_embedding
 from tests.tiny_scan import qwen3_next
 
 Floats = NDArray[np.float32]
@@ -149,7 +151,7 @@ def test_outputs_come_nearer_by_awq(tmp_path: Path) -> None:
     quantize(origin, rtn, tmp_path / "rtn")
     model, ratios = load_model(origin), []
     names = [
-        f"model.layers.{i}.{x}_proj.weight" for i in range(3) for x in ("self_attn.q", "mlp.up")
+        f"model.layers.{i}.{x}_proj.weight" for i in range(3) for x in ("self_attn.q", "mlp.gate")
     ]
     calibration = calibrated(model, names)
     for name in names:
@@ -177,3 +179,29 @@ def test_smoothed_models_say_the_same(tmp_path: Path) -> None:
     norm = "model.layers.0.input_layernorm.weight"
     before, after = (values_of(open_model(tmp_path / x).tensors[norm]) for x in ("origin", "made"))
     assert (before / after).std() > 0.05
+
+
+def test_texts_that_methods_choose_by_judge_none(tmp_path: Path) -> None:
+    """The model's own are others than those of evaluate's seeds, and of ``--require``."""
+    origin = str(tiny.write_hf(llama(), tmp_path / "origin"))
+    model = load_model(origin)
+    chosen_by = calibrated(model, choose(model, with_head=False).quantized)
+    n = len(chosen_by._chunks[0])
+    for seed in (0, 1, 1 << 20):
+        written = [chosen_by._reader.write(chosen_by._chunks[0][0], n, seed + i) for i in range(3)]
+        assert not any(x in chosen_by._chunks for x in written)
+
+
+def test_models_of_vectors_write_no_text(tmp_path: Path) -> None:
+    origin = str(tiny.write_hf(gemma_embedding(), tmp_path / "origin"))
+    with pytest.raises(ConfigError, match="makes vectors and writes no text"):
+        quantize(origin, SmoothInt8(), tmp_path / "made", calibrate=calibrated)
+    chunks = [list(np.random.default_rng(i).integers(1, 99, 100)) for i in range(2)]
+    by_file = calibrated_by(EngineOptions(threads=1), chunks, None, lambda done, n: None)
+    for name, how in (("made", SmoothInt8()), ("plain", method_named("int8", None, None, None))):
+        quantize(origin, how, tmp_path / name, calibrate=by_file if name == "made" else None)
+    expected, *found = (
+        reference_logits(load(tmp_path / x), PROMPT) for x in ("origin", "made", "plain")
+    )
+    errors = [np.abs(x - expected).max() for x in found]
+    assert errors[0] < 3 * errors[1]
