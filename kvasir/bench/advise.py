@@ -69,6 +69,10 @@ def advise(
     told: Told = lambda name: None,
 ) -> list[AdvisedFormat]:
     """The best first, then those that do not serve. Raises ConfigError, ModelError."""
+    if not model.config.writes:
+        raise ConfigError(
+            f"{model.source.name} makes vectors: what is advised is measured on answers"
+        )
     judged = [_fitting(model, x, asked, options) for x in found]
     able = [x for x, one in zip(found, judged, strict=True) if not one.refusal]
     slope = 0.0

@@ -27,6 +27,7 @@ from kvasir.weights.bind import bind
 from tests import tiny
 from tests.quantized_kinds import llama
 from tests.tiny import write_gguf_model
+from tests.tiny_encoders import gemma_embedding
 
 LOAD = ["--batch", "2", "--prompt", "48", "--output", "8", "--threads", "1"]
 
@@ -159,3 +160,16 @@ def test_what_is_too_far_off_is_not_taken(folder: Path, capsys: pytest.CaptureFi
         name: said[name]["figures"]["against"]["kld"]["value"] for name in ("int8", "rtn 4 bits")
     }
     assert 0 < kld["int8"] < kld["rtn 4 bits"]
+
+
+def test_the_whole_context_is_a_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And what makes vectors has no answers to be measured."""
+    model = tiny.write_hf(tiny.llama(max_position_embeddings=128), tmp_path / "model")
+    words = ["--threads", "1", "--formats", "int8", "--json"]
+    for n_prompt, n_output in ((100, 28), (120, 8), (40, 88)):
+        load = ["--prompt", str(n_prompt), "--output", str(n_output)]
+        assert run_command(["advise", str(model), *load, *words]) == 0
+        assert json.loads(capsys.readouterr().out)["choice"]
+    vectors = tiny.write_hf(gemma_embedding(), tmp_path / "vectors")
+    assert run_command(["advise", str(vectors), *words]) == 2
+    assert "makes vectors" in capsys.readouterr().err
