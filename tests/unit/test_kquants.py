@@ -202,6 +202,11 @@ def test_imatrix_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     words = ["quantize", str(origin), "--output", str(made), "--method", "gguf:Q4_K_M", "--imatrix"]
     assert run_command([*words, str(tmp_path / "other.gguf")]) == 1
     assert "rows of 256, and squares of 128" in capsys.readouterr().err
+    for count in (np.nan, np.inf, -1):
+        spoilt = {**tensors, f"{name}.counts": ("F32", np.full((1, 1), count, np.float32))}
+        write_gguf(tmp_path / "spoilt.gguf", {"general.type": "imatrix"}, spoilt)
+        assert run_command([*words, str(tmp_path / "spoilt.gguf")]) == 1
+        assert "sums that are none" in capsys.readouterr().err
     assert run_command([*words, str(origin)]) == 1
     assert "is no imatrix" in capsys.readouterr().err and not made.exists()
     assert run_command([*words, str(tmp_path / "i.gguf")]) == 0
@@ -212,7 +217,7 @@ def test_imatrix_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     origin = str(tiny.write_gguf_model(replace(wide()), tmp_path / "origin.gguf"))
-    for text in ("attn_v", "=Q8_0", "attn_v=Q9", "(=Q8_0"):
+    for text in ("attn_v", "=Q8_0", "attn_v=Q9", "(=Q8_0", f"a{{{9**30}}}=Q8_0"):
         with pytest.raises(ConfigError, match="--tensor-type"):
             read_override(text)
     with pytest.raises(ConfigError, match="no tensor is called so"):
