@@ -20,7 +20,7 @@ from kvasir.config.sizes import format_size
 from kvasir.core.errors import ConfigError
 from kvasir.evaluation.calibrate import calibrated_by
 from kvasir.evaluation.chunks import SELF
-from kvasir.evaluation.evaluate import Evaluation, evaluate
+from kvasir.evaluation.evaluate import Evaluation, check, evaluate
 from kvasir.evaluation.figures import Figures
 from kvasir.evaluation.gates import Requirement
 from kvasir.exec.cpu.backend import CPU
@@ -29,6 +29,8 @@ from kvasir.quantize.quantize import CalibratedMethod, quantize
 
 CLOSE = 1.05
 """Times as long as the shortest that are taken for equal."""
+SEED = 1
+"""Of texts that the model writes to be judged on."""
 Told = Callable[[str], None]
 
 
@@ -73,6 +75,8 @@ def advise(
         raise ConfigError(
             f"{model.source.name} makes vectors: what is advised is measured on answers"
         )
+    if asked.text is not None:
+        check(Evaluation(options, asked.text, n_chunks=asked.n_chunks))
     judged = [_fitting(model, x, asked, options) for x in found]
     able = [x for x, one in zip(found, judged, strict=True) if not one.refusal]
     slope = 0.0
@@ -164,7 +168,8 @@ def _judged(
             calibrate = calibrated_by(EngineOptions(), SELF, asked.n_chunks, lambda done, n: None)
         quantize(path, candidate.method, output, calibrate=calibrate)
         made = with_options(options, model=str(output))
-        evaluation = Evaluation(made, asked.text, path, n_chunks=asked.n_chunks, seed=1)
+        size = min(512, model.config.max_positions // 2 * 2)
+        evaluation = Evaluation(made, asked.text, path, size, n_chunks=asked.n_chunks, seed=SEED)
         figures = evaluate(evaluation)
     faults = [x for x in (gate.fault(figures) for gate in asked.requirements) if x]
     return replace(one, figures=figures, refusal="; ".join(faults))

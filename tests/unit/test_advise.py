@@ -11,12 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from kvasir.bench import pretend_times
-from kvasir.bench.advise import AdvisedFormat, AskedAdvice, choice
+from kvasir.bench.advise import AdvisedFormat, AskedAdvice, _fitting, choice
 from kvasir.bench.candidates import AS_IT_IS, candidates, named
 from kvasir.bench.pretend import pretended
 from kvasir.bench.pretend_times import FormatTimes, RequestLoad
 from kvasir.cli.advise_text import advice_text
 from kvasir.cli.main import run_command
+from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
 from kvasir.evaluation.figures import Against, Figures, Interval
 from kvasir.exec.cpu.passes import lower_passes
@@ -110,6 +111,18 @@ def test_fewer_layers_say_what_all_take(folder: Path, monkeypatch: pytest.Monkey
     assert asked == [1, 2] and found == FormatTimes(7.0, 3.0)
 
 
+def test_memory_is_that_of_each_format(folder: Path) -> None:
+    """There is a size that has room for the smaller alone."""
+    model = load_model(str(folder))
+    found = [x for x in candidates(model) if x.name in (AS_IT_IS, "rtn 4 bits")]
+    load, fits = RequestLoad(1, 48, 8), dict[str, list[int]]()
+    for one in found:
+        asked = [AskedAdvice(load, memory) for memory in range(50_000, 4_000_000, 50_000)]
+        judged = [_fitting(model, one, x, EngineOptions(threads=1)) for x in asked]
+        fits[one.name] = [i for i, x in enumerate(judged) if not x.refusal]
+    assert 0 < min(fits["rtn 4 bits"]) < min(fits[AS_IT_IS])
+
+
 def test_the_choice() -> None:
     own = AdvisedFormat(AS_IT_IS, 100, "", seconds=2.0)
     quick, near = AdvisedFormat("a", 30, "", seconds=1.0), AdvisedFormat("b", 50, "", seconds=1.04)
@@ -162,7 +175,9 @@ def test_what_is_too_far_off_is_not_taken(folder: Path, capsys: pytest.CaptureFi
     assert 0 < kld["int8"] < kld["rtn 4 bits"]
 
 
-def test_the_whole_context_is_a_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_whole_context_is_a_load(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And what makes vectors has no answers to be measured."""
     model = tiny.write_hf(tiny.llama(max_position_embeddings=128), tmp_path / "model")
     words = ["--threads", "1", "--formats", "int8", "--json"]
@@ -170,6 +185,14 @@ def test_the_whole_context_is_a_load(tmp_path: Path, capsys: pytest.CaptureFixtu
         load = ["--prompt", str(n_prompt), "--output", str(n_output)]
         assert run_command(["advise", str(model), *load, *words]) == 0
         assert json.loads(capsys.readouterr().out)["choice"]
+    assert (
+        run_command(["advise", str(model), *load, *words, "--text", "self", "--chunks", "2"]) == 0
+    )
+    found = {x["name"]: x["figures"] for x in json.loads(capsys.readouterr().out)["formats"]}
+    assert found["int8"]["chunk_size"] == 128
+    monkeypatch.setattr("kvasir.bench.advise.attention_seconds", None)  # said before it is measured
+    assert run_command(["advise", str(model), *words, "--text", str(tmp_path / "no")]) == 2
+    assert "is no file" in capsys.readouterr().err
     vectors = tiny.write_hf(gemma_embedding(), tmp_path / "vectors")
     assert run_command(["advise", str(vectors), *words]) == 2
     assert "makes vectors" in capsys.readouterr().err
