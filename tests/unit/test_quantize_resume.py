@@ -77,6 +77,10 @@ def stopping(limit: int) -> Callable[[int, int], None]:
     return told
 
 
+def told(done: int, n: int) -> None:
+    return
+
+
 def digest(folder: Path) -> str:
     return sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
@@ -166,6 +170,20 @@ print([sha256(a.tobytes()).hexdigest() for a in found])
     assert said[0] == said[1] and len(said[0]) > 190
 
 
+def test_another_text_begins_anew(tmp_path: Path) -> None:
+    origin = str(tiny.write_hf(tiny.llama(max_position_embeddings=32), tmp_path / "origin"))
+    how, rng = method_named("gptq", 4, 32, None), np.random.default_rng(5)
+    one, other = (
+        calibrated_by(EngineOptions(threads=1), rng.integers(1, 99, (2, 32)).tolist(), None, told)
+        for _ in range(2)
+    )
+    quantize(origin, how, tmp_path / "whole", calibrate=other)
+    with pytest.raises(KeyboardInterrupt):
+        quantize(origin, how, tmp_path / "made", calibrate=one, told=stopping(9))
+    assert quantize(origin, how, tmp_path / "made", calibrate=other).n_before == 0
+    assert digest(tmp_path / "made") == digest(tmp_path / "whole")
+
+
 def lose_weights(part: Path) -> None:
     (part / "made/model.safetensors").unlink()
 
@@ -203,7 +221,7 @@ def test_what_somebody_else_touched_is_made_again(
 ) -> None:
     origin = str(tiny.write_hf(tiny.llama(max_position_embeddings=32), tmp_path / "origin"))
     how = method_named("gptq", 4, 32, None)
-    calibrate = calibrated_by(EngineOptions(threads=1), "self", 2, lambda done, n: None)
+    calibrate = calibrated_by(EngineOptions(threads=1), "self", 2, told)
     quantize(origin, how, tmp_path / "whole", calibrate=calibrate)
     with pytest.raises(KeyboardInterrupt):
         quantize(origin, how, tmp_path / "made", calibrate=calibrate, told=stopping(9))
