@@ -41,6 +41,8 @@ class AdvisedFormat(msgspec.Struct, frozen=True):
     n_bytes: int
     """Of its tensors, in the file."""
     command: str
+    is_made: bool = False
+    """By ``kvasir quantize``: else it is not compared, however it is asked for."""
     refusal: str = ""
     """Why it does not serve the load; empty: it does."""
     decode: float | None = None
@@ -118,7 +120,8 @@ def _distance(one: AdvisedFormat) -> tuple[bool, float, int]:
 def _fitting(
     model: LoadedModel, candidate: Candidate, asked: AskedAdvice, options: EngineOptions
 ) -> AdvisedFormat:
-    one = AdvisedFormat(candidate.name, candidate.n_bytes, candidate.command)
+    is_made = candidate.method is not None
+    one = AdvisedFormat(candidate.name, candidate.n_bytes, candidate.command, is_made)
     facts, hardware, load = model_facts(model), CPU.probe(), asked.load
     if candidate.name != AS_IT_IS:
         facts = replace(facts, weight_bytes=candidate.n_bytes, weight_dtype="quantized")

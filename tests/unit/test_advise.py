@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvasir.bench import pretend_times
-from kvasir.bench.advise import AdvisedFormat, AskedAdvice, _fitting, choice
+from kvasir.bench.advise import AdvisedFormat, AskedAdvice, _fitting, _timed, choice
 from kvasir.bench.candidates import AS_IT_IS, candidates, named
 from kvasir.bench.pretend import pretended
 from kvasir.bench.pretend_times import FormatTimes, RequestLoad
@@ -123,6 +123,13 @@ def test_memory_is_that_of_each_format(folder: Path) -> None:
     assert 0 < min(fits["rtn 4 bits"]) < min(fits[AS_IT_IS])
 
 
+def test_contexts_make_steps_longer() -> None:
+    """By the positions beyond those that steps were measured with."""
+    one = _timed(AdvisedFormat("a", 1, ""), FormatTimes(1.0, 0.5), RequestLoad(2, 100, 40), 0.01)
+    assert (one.prefill, one.decode) == (100, pytest.approx(2 / 1.38))
+    assert one.seconds == pytest.approx(2 * 1.0 + 40 * 1.38)
+
+
 def test_the_choice() -> None:
     own = AdvisedFormat(AS_IT_IS, 100, "", seconds=2.0)
     quick, near = AdvisedFormat("a", 30, "", seconds=1.0), AdvisedFormat("b", 50, "", seconds=1.04)
@@ -137,6 +144,10 @@ def test_the_choice() -> None:
     text = advice_text(AskedAdvice(RequestLoad()), [AdvisedFormat("a", 30, "", seconds=1.99), own])
     assert "take it as it is" in text
     assert "nothing serves this load" in advice_text(AskedAdvice(RequestLoad()), [])
+    for is_made, how in ((True, "--text self says"), (False, "kvasir evaluate FILE")):
+        other = AdvisedFormat("a", 30, "", seconds=1.0, decode=1.0, prefill=1.0, is_made=is_made)
+        whole = [other, replace(own, decode=1.0, prefill=1.0)]
+        assert how in advice_text(AskedAdvice(RequestLoad()), whole)
 
 
 def test_names(folder: Path) -> None:
