@@ -23,9 +23,15 @@ class PartialOutput:
 
     def __init__(self, output: Path, settings: Mapping[str, object]) -> None:
         """``settings``: all that the bytes depend on; what was begun with others is removed. Raises
-        ConfigError where another process is writing."""
+        ConfigError where another process is writing, and for a folder of somebody else."""
         self._folder = output.absolute().parent / f".{output.name}.part"
         self._folder.mkdir(exist_ok=True)
+        known = {_SETTINGS, _JOURNAL, _TEXT, _LOCK, output.name}
+        if self._folder.is_symlink() or {x.name for x in self._folder.iterdir()} - known:
+            raise ConfigError(
+                f"--output {output}: {self._folder} is in the way, and what it holds was not "
+                "written here: give another name, or remove it"
+            )
         self._lock = self._locked(output)
         path, data = self._folder / _SETTINGS, json.dumps(settings, sort_keys=True).encode()
         if not path.exists() or path.read_bytes() != data:

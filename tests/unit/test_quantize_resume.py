@@ -170,6 +170,19 @@ print([sha256(a.tobytes()).hexdigest() for a in found])
     assert said[0] == said[1] and len(said[0]) > 190
 
 
+def test_a_folder_of_somebody_else_stays(tmp_path: Path) -> None:
+    """Also behind a link, whoever put that there."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/journal").write_text("dear")
+    (tmp_path / ".one.part").symlink_to(tmp_path / "theirs")
+    (tmp_path / ".other.part").mkdir()
+    (tmp_path / ".other.part/data").write_text("dear")
+    for name in ("one", "other"):
+        with pytest.raises(ConfigError, match="is in the way"):
+            PartialOutput(tmp_path / name, {})
+    assert (tmp_path / "theirs/journal").exists() and (tmp_path / ".other.part/data").exists()
+
+
 def test_another_text_begins_anew(tmp_path: Path) -> None:
     origin = str(tiny.write_hf(tiny.llama(max_position_embeddings=32), tmp_path / "origin"))
     how, rng = method_named("gptq", 4, 32, None), np.random.default_rng(5)
