@@ -20,7 +20,7 @@ from kvasir.config.sizes import format_size
 from kvasir.core.errors import ConfigError
 from kvasir.evaluation.calibrate import calibrated_by
 from kvasir.evaluation.chunks import SELF
-from kvasir.evaluation.evaluate import Evaluation, evaluate
+from kvasir.evaluation.evaluate import Evaluation, check, evaluate
 from kvasir.evaluation.figures import Figures
 from kvasir.evaluation.gates import Requirement
 from kvasir.exec.cpu.backend import CPU
@@ -29,6 +29,8 @@ from kvasir.quantize.quantize import CalibratedMethod, quantize
 
 CLOSE = 1.05
 """Times as long as the shortest that are taken for equal."""
+SEED = 1
+"""Of texts that the model writes to be judged on."""
 Told = Callable[[str], None]
 
 
@@ -39,6 +41,8 @@ class AdvisedFormat(msgspec.Struct, frozen=True):
     n_bytes: int
     """Of its tensors, in the file."""
     command: str
+    is_made: bool = False
+    """By ``kvasir quantize``: else it is not compared, however it is asked for."""
     refusal: str = ""
     """Why it does not serve the load; empty: it does."""
     decode: float | None = None
@@ -69,6 +73,12 @@ def advise(
     told: Told = lambda name: None,
 ) -> list[AdvisedFormat]:
     """The best first, then those that do not serve. Raises ConfigError, ModelError."""
+    if not model.config.writes:
+        raise ConfigError(
+            f"{model.source.name} makes vectors: what is advised is measured on answers"
+        )
+    if asked.text is not None:
+        check(Evaluation(options, asked.text, n_chunks=asked.n_chunks))
     judged = [_fitting(model, x, asked, options) for x in found]
     able = [x for x, one in zip(found, judged, strict=True) if not one.refusal]
     slope = 0.0
@@ -110,7 +120,8 @@ def _distance(one: AdvisedFormat) -> tuple[bool, float, int]:
 def _fitting(
     model: LoadedModel, candidate: Candidate, asked: AskedAdvice, options: EngineOptions
 ) -> AdvisedFormat:
-    one = AdvisedFormat(candidate.name, candidate.n_bytes, candidate.command)
+    is_made = candidate.method is not None
+    one = AdvisedFormat(candidate.name, candidate.n_bytes, candidate.command, is_made)
     facts, hardware, load = model_facts(model), CPU.probe(), asked.load
     if candidate.name != AS_IT_IS:
         facts = replace(facts, weight_bytes=candidate.n_bytes, weight_dtype="quantized")
@@ -160,7 +171,8 @@ def _judged(
             calibrate = calibrated_by(EngineOptions(), SELF, asked.n_chunks, lambda done, n: None)
         quantize(path, candidate.method, output, calibrate=calibrate)
         made = with_options(options, model=str(output))
-        evaluation = Evaluation(made, asked.text, path, n_chunks=asked.n_chunks, seed=1)
+        size = min(512, model.config.max_positions // 2 * 2)
+        evaluation = Evaluation(made, asked.text, path, size, n_chunks=asked.n_chunks, seed=SEED)
         figures = evaluate(evaluation)
     faults = [x for x in (gate.fault(figures) for gate in asked.requirements) if x]
     return replace(one, figures=figures, refusal="; ".join(faults))

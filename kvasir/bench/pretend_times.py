@@ -83,12 +83,13 @@ def format_times(
 def attention_seconds(model: LoadedModel, load: RequestLoad, options: EngineOptions) -> float:
     """What each position of context beyond ``SHORT`` adds to a step, as the model is."""
     rows = max(1, min(load.batch, CONTEXT_TOKENS // load.context))
-    long = min(load.context, CONTEXT_TOKENS) - SHORT
+    room = model.config.max_positions - N_DECODE - 1
+    long = min(load.context, CONTEXT_TOKENS, room) - SHORT
     if long < SHORT:
         return 0.0
     n_all = len(model.config.layers)
     n = max(1, min(n_all, n_all * WHOLE_BYTES // max(1, _bytes(model))))
-    workload = _workload(model, {}, n, RequestLoad(rows, SHORT + long, N_DECODE), options)
+    workload = _workload(model, {}, n, RequestLoad(rows, SHORT + long + N_DECODE), options)
     try:
         far, near = _steps(workload, rows, SHORT + long), _steps(workload, rows, SHORT)
     finally:
@@ -122,7 +123,7 @@ def _workload(
     load: RequestLoad,
     options: EngineOptions,
 ) -> Workload:
-    longest = max(load.prompt, SHORT) + N_DECODE + 1
+    longest = max(load.prompt, SHORT + N_DECODE) + 1
     asked = with_options(
         options,
         max_model_len=longest,

@@ -62,7 +62,8 @@ def _choice(able: Sequence[AdvisedFormat]) -> str:
     own = next((x for x in able if x.name == AS_IT_IS), None)
     why = ["the model as it is does not serve" if own is None else _gain(best, own)]
     if best.figures is None:
-        why.append("how far it is from the model is not measured: --text self says")
+        how = "--text self" if best.is_made else "kvasir evaluate FILE --reference MODEL"
+        why.append(f"how far it is from the model is not measured: {how} says")
     return f"take {best.name}: {'; '.join(why)}\n  {best.command}"
 
 

@@ -22,7 +22,7 @@ from kvasir.core.errors import ConfigError
 @click.option(
     "--method",
     required=True,
-    help="rtn, gptq, awq, int8, smoothquant, fp8, gguf:Q4_K_M, gguf:Q8_0 and the like.",
+    help="rtn, gptq, awq, int8, smoothquant, fp8, mxfp4, gguf:Q4_K_M, gguf:Q8_0 and the like.",
 )
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="What is written.")
 @click.option("--bits", type=int, help="Of rtn, gptq and awq: 4 or 8; default: 4.")
@@ -41,7 +41,8 @@ from kvasir.core.errors import ConfigError
 @click.option("--lm-head", is_flag=True, help="The language head, too, where it is its own.")
 def quantize(model: str, method: str, output: Path, lm_head: bool, **options: Any) -> None:
     """Make a smaller model of MODEL, by rounding, or by what a text asks for: the linears become
-    codes and scales; embeddings, norms, routers and the language head stay as they are."""
+    codes and scales; embeddings, norms, routers and the language head stay as they are (K-quants
+    take embeddings and head, too)."""
     from kvasir.cli.evaluate_text import progress
     from kvasir.quantize.methods import method_named
     from kvasir.quantize.quantize import quantize as quantized

@@ -33,6 +33,9 @@ MAX_CHUNKS = 128
 """Of a file that are read, unless another number is asked for."""
 _BUDGET = 1 << 30
 """Bytes of the products that are gathered in one pass over the text, where one is not larger."""
+_SEED = 1 << 21
+"""Of texts that the model writes: chunk i of a seed is chunk i - 1 of the next one, and nothing is
+evaluated, advised or judged on what a method chose by."""
 _SAMPLE = 256
 """Rows that are kept of each input, at most."""
 Floats = NDArray[np.float32]
@@ -245,11 +248,17 @@ def _chunks(
     model: LoadedModel, text: str, n: int | None, reader: ChunkReader, kept: Path | None
 ) -> Chunks:
     size = _chunk_size(model)
+    if text == SELF and not model.config.writes:
+        raise ConfigError(
+            f"{model.source.name} makes vectors and writes no text: give a file of what it will "
+            "read (--calibration FILE)"
+        )
     if text == SELF:
-        return chunks_written(reader, model, size, n, seed=0, kept=kept)
+        return chunks_written(reader, model, size, n, _SEED, kept)
     found = chunks_of_file(Path(text), model, size, n, OPTIONS)
     return found if n else found[:MAX_CHUNKS]
 
 
 def _chunk_size(model: LoadedModel) -> int:
-    return min(CHUNK, model.config.max_positions)
+    """Where tokens see each other all of them are in one step."""
+    return min(STEP if model.config.block.both_ways else CHUNK, model.config.max_positions)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
+
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.evaluation.reader import ChunkReader
 from kvasir.models.loaded import LoadedModel
@@ -64,14 +66,27 @@ def chunks_written(
     first, wanted = _first(model), n or _SELF_CHUNKS
     if kept is None:
         return [reader.write(first, size, seed + i) for i in range(wanted)]
-    lines = kept.read_bytes().split(b"\n")[:-1] if kept.exists() else []
-    found: Chunks = [x for x in map(json.loads, lines) if len(x) == size][:wanted]
+    found = _known(kept, size, model.config.vocab_size)[:wanted]
     kept.write_bytes(b"".join(json.dumps(x).encode() + b"\n" for x in found))
     with kept.open("ab") as stream:
         for i in range(len(found), wanted):
             found.append(reader.write(first, size, seed + i))
             stream.write(json.dumps(found[-1]).encode() + b"\n")
             stream.flush()
+    return found
+
+
+def _known(path: Path, size: int, n_ids: int) -> Chunks:
+    """Those in front of the first that is none of ``size`` tokens below ``n_ids``."""
+    found: Chunks = []
+    for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else ():
+        try:
+            ids = msgspec.json.decode(line, type=list[int])
+        except msgspec.DecodeError:
+            break
+        if len(ids) != size or min(ids) < 0 or max(ids) >= n_ids:
+            break
+        found.append(ids)
     return found
 
 

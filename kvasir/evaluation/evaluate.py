@@ -48,7 +48,7 @@ class Evaluation(msgspec.Struct, frozen=True):
 
 def evaluate(asked: Evaluation, told: Told = lambda done, n: None) -> Figures:
     """``told``: how many chunks of how many are done. Raises ConfigError and ModelError."""
-    _check(asked)
+    check(asked)
     model = _opened(asked.options.model)
     other = None if asked.reference is None else _opened(asked.reference)
     if other is not None and (why := unlike(model, other)):
@@ -87,7 +87,8 @@ def _opened(path: str | None) -> LoadedModel:
     return model
 
 
-def _check(asked: Evaluation) -> None:
+def check(asked: Evaluation) -> None:
+    """Raises ConfigError."""
     if asked.chunk_size < 4 or asked.chunk_size % 2:
         raise ConfigError(f"--chunk-size is {asked.chunk_size}: expected an even number from 4 on")
     if asked.n_chunks is not None and asked.n_chunks < MIN_CHUNKS:

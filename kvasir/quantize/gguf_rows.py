@@ -18,6 +18,11 @@ BLOCK_FORMATS = (*ENCODERS, *K_ENCODERS)
 _CHUNK = 1 << 16
 """Elements that are encoded at once: with all that is made of them they stay in the cache."""
 
+_TINY = np.float32(2.0**-30)
+"""A hundredth of the least number of f16, which no scale says: zero, whose squares are numbers."""
+_LEAST = np.float32(2.0**-30)
+"""Of the largest mean square: what no text met may be met yet."""
+
 
 class Blocks(AnyRows, frozen=True, eq=False):
     """Blocks of ``format``, one of ``BLOCK_FORMATS``."""
@@ -42,6 +47,8 @@ class Blocks(AnyRows, frozen=True, eq=False):
         is_super = self.format in K_ENCODERS
         shape = -1, SUPER if is_super else BLOCK
         x = rows.reshape(shape)
+        if is_super or self.inputs is not None:
+            x = np.where(np.abs(x) < _TINY, np.float32(0), x)
         inputs = None if self.inputs is None else np.tile(self.inputs, len(rows)).reshape(shape)
         with np.errstate(over="ignore", invalid="ignore"):
             if is_super:
@@ -86,7 +93,8 @@ class ImportantRows:
         return self._blocks.targets(tensor, shape)
 
     def begin(self) -> None:
-        self._blocks = Blocks(self._format, self._squares(self._tensor))
+        squares = self._squares(self._tensor)
+        self._blocks = Blocks(self._format, None if squares is None else _bounded(squares))
 
     def encode(self, rows: Matrix) -> tuple[bytes, ...]:
         inputs = self._blocks.inputs
@@ -99,3 +107,9 @@ class ImportantRows:
 
     def end(self) -> None:
         self._blocks = Blocks(self._format)
+
+
+def _bounded(squares: Vector) -> Vector:
+    """By a power of two, which changes no bit of a block, the largest below 1."""
+    most = np.frexp(squares.max())[1]
+    return np.asarray(np.maximum(np.ldexp(squares, -most), _LEAST), np.float32)

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.decode import values_of
@@ -38,13 +39,11 @@ class Imatrix:
                 values_of(file.tensors[name + x]) if name + x in file.tensors else None
                 for x in (_SUMS, _COUNTS)
             )
-            if sums is None or counts is None or not np.isfinite(sums).all() or (sums < 0).any():
+            if sums is None or counts is None or not (_is_sum(sums) and _is_sum(counts)):
                 raise ModelError(f"{path}: '{name}' has no counts, or sums that are none")
             hashed.update(name.encode() + sums.tobytes() + counts.tobytes())
-            if counts.size == 1 and counts.item() > 0:
-                self._squares[name] = (sums.reshape(-1) / np.float32(counts.item())).astype(
-                    np.float32
-                )
+            if counts.size == 1 and counts.item() >= 1:
+                self._squares[name] = sums.reshape(-1) / np.float32(counts.item())
         self.digest = hashed.hexdigest()
 
     def inputs(self, tensor: str) -> Inputs | None:
@@ -60,3 +59,7 @@ class Imatrix:
 
     def forget(self, tensors: Collection[str]) -> None:
         return
+
+
+def _is_sum(values: NDArray[np.float32]) -> bool:
+    return bool((np.isfinite(values) & (values >= 0)).all())

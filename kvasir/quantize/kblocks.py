@@ -139,7 +139,7 @@ class _LeastSquares:
         self._wxx = (self._weighted * runs.x).sum(axis=2)
 
     def fit(self, codes: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-        """Scale, low >= 0, and the error that is left."""
+        """Scale, low >= 0, and the error that is left; infinite where they fit nothing."""
         wc = (self._weight * codes).sum(axis=2)
         wcc = np.einsum("nrk,nrk,nrk->nr", self._weight, codes, codes)
         wcx = (self._weighted * codes).sum(axis=2)
@@ -154,7 +154,8 @@ class _LeastSquares:
             - scale * (2 * wcx - scale * wcc)
             + low * (2 * self._wx + low * self._w - 2 * scale * wc)
         )
-        return scale, low, np.where(scale > 0, error, self._wxx)
+        is_known = (scale > 0) & np.isfinite(error)  # of codes that are all 0 nothing is
+        return scale, low, np.where(is_known, error, np.float32(np.inf))
 
 
 def _fitted(runs: Runs, found: Affine) -> SuperScales:

@@ -173,7 +173,7 @@ def read_override(text: str) -> tuple[str, str]:
     pattern, _, format = text.rpartition("=")
     try:
         re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ConfigError(f"--tensor-type {text}: {pattern!r} is no pattern: {error}") from None
     if not pattern or format.upper() not in BLOCK_FORMATS:
         raise ConfigError(

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
 from kvasir.core.errors import ConfigError
 
 _SETTINGS, _JOURNAL, _TEXT, _LOCK = "settings", "journal", "text", "lock"
@@ -21,14 +23,20 @@ class PartialOutput:
 
     def __init__(self, output: Path, settings: Mapping[str, object]) -> None:
         """``settings``: all that the bytes depend on; what was begun with others is removed. Raises
-        ConfigError where another process is writing."""
+        ConfigError where another process is writing, and for a folder of somebody else."""
         self._folder = output.absolute().parent / f".{output.name}.part"
         self._folder.mkdir(exist_ok=True)
+        known = {_SETTINGS, _JOURNAL, _TEXT, _LOCK, output.name}
+        if self._folder.is_symlink() or {x.name for x in self._folder.iterdir()} - known:
+            raise ConfigError(
+                f"--output {output}: {self._folder} is in the way, and what it holds was not "
+                "written here: give another name, or remove it"
+            )
         self._lock = self._locked(output)
-        path, text = self._folder / _SETTINGS, json.dumps(settings, sort_keys=True)
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path, data = self._folder / _SETTINGS, json.dumps(settings, sort_keys=True).encode()
+        if not path.exists() or path.read_bytes() != data:
             self._clear()
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(data)
         self.made = self._folder / output.name
         """What gets its name at last."""
         self.text = self._folder / _TEXT
@@ -36,15 +44,18 @@ class PartialOutput:
         self._journal: BinaryIO | None = None
         self._done: set[str] = set()
 
-    def begin(self, digest: str) -> frozenset[str]:
-        """Names that were told to be done, of those who chose by the text ``digest``."""
+    def begin(self, digest: str, n_bytes: int) -> frozenset[str]:
+        """Names that were told to be done, of those who chose by the text ``digest``. Whose files
+        have less than ``n_bytes`` were touched by somebody else: it begins anew."""
         path, first = self._folder / _JOURNAL, json.dumps(digest)
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        if not lines or lines[0] != first.encode():
+        names = _names(lines[1:])
+        is_whole = not names or sum(x.stat().st_size for x in self._files()) >= n_bytes
+        if not lines or lines[0] != first.encode() or names is None or not is_whole:
             self._remove(self.made)
             path.write_bytes(first.encode() + b"\n")
-            lines = []
-        self._done = {json.loads(line) for line in lines[1:]}
+            lines, names = [], []
+        self._done = set(names)
         length = len(b"".join(line + b"\n" for line in lines)) or len(first) + 1
         self._journal = path.open("r+b")
         self._journal.truncate(length)  # a line that was cut is none
@@ -63,8 +74,11 @@ class PartialOutput:
     @property
     def n_bytes(self) -> int:
         """On the disk, of what was made before."""
+        return sum(512 * path.stat().st_blocks for path in self._files())
+
+    def _files(self) -> list[Path]:
         files = [self.made] if self.made.is_file() else self.made.rglob("*")
-        return sum(512 * path.stat().st_blocks for path in files if path.is_file())
+        return [path for path in files if path.is_file()]
 
     def close(self) -> None:
         """Keeps what is there."""
@@ -98,3 +112,11 @@ class PartialOutput:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def _names(lines: list[bytes]) -> list[str] | None:
+    """None: somebody else wrote there, or a power cut."""
+    try:
+        return [msgspec.json.decode(line, type=str) for line in lines]
+    except msgspec.DecodeError:
+        return None

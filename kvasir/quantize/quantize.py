@@ -32,7 +32,7 @@ from kvasir.quantize.target import RowMethod
 _SPARE = 64 << 20
 """Bytes beyond the weights: the header, tokenizer files."""
 _GROUPS = (128, 64, 32)
-VERSION = 1
+VERSION = 2
 """Of the arithmetic: what was begun with another is begun again."""
 
 
@@ -101,9 +101,10 @@ def quantize(
     except (KvasirError, OSError):
         place.remove()
         raise
+    else:
+        place.remove()  # while it is ours: the next one may have it as soon as it is closed
     finally:
         place.close()
-    place.remove()
     return msgspec.structs.replace(made, path=str(output))
 
 
@@ -134,7 +135,7 @@ def _made(
         metadata["quantize.calibration"] = chosen.statistics.digest
     if judge is not None:
         metadata[KEY] = ROOM
-    done = place.begin(metadata.get("quantize.calibration", ""))
+    done = place.begin(metadata.get("quantize.calibration", ""), n_bytes)
     if chosen is not None:
         chosen.skip(done)
     _write(loaded, method, choice, plan.pieces, metadata, place, told)

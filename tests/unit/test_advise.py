@@ -11,12 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from kvasir.bench import pretend_times
-from kvasir.bench.advise import AdvisedFormat, AskedAdvice, choice
+from kvasir.bench.advise import AdvisedFormat, AskedAdvice, _fitting, _timed, choice
 from kvasir.bench.candidates import AS_IT_IS, candidates, named
 from kvasir.bench.pretend import pretended
 from kvasir.bench.pretend_times import FormatTimes, RequestLoad
 from kvasir.cli.advise_text import advice_text
 from kvasir.cli.main import run_command
+from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
 from kvasir.evaluation.figures import Against, Figures, Interval
 from kvasir.exec.cpu.passes import lower_passes
@@ -27,6 +28,7 @@ from kvasir.weights.bind import bind
 from tests import tiny
 from tests.quantized_kinds import llama
 from tests.tiny import write_gguf_model
+from tests.tiny_encoders import gemma_embedding
 
 LOAD = ["--batch", "2", "--prompt", "48", "--output", "8", "--threads", "1"]
 
@@ -109,6 +111,25 @@ def test_fewer_layers_say_what_all_take(folder: Path, monkeypatch: pytest.Monkey
     assert asked == [1, 2] and found == FormatTimes(7.0, 3.0)
 
 
+def test_memory_is_that_of_each_format(folder: Path) -> None:
+    """There is a size that has room for the smaller alone."""
+    model = load_model(str(folder))
+    found = [x for x in candidates(model) if x.name in (AS_IT_IS, "rtn 4 bits")]
+    load, fits = RequestLoad(1, 48, 8), dict[str, list[int]]()
+    for one in found:
+        asked = [AskedAdvice(load, memory) for memory in range(50_000, 4_000_000, 50_000)]
+        judged = [_fitting(model, one, x, EngineOptions(threads=1)) for x in asked]
+        fits[one.name] = [i for i, x in enumerate(judged) if not x.refusal]
+    assert 0 < min(fits["rtn 4 bits"]) < min(fits[AS_IT_IS])
+
+
+def test_contexts_make_steps_longer() -> None:
+    """By the positions beyond those that steps were measured with."""
+    one = _timed(AdvisedFormat("a", 1, ""), FormatTimes(1.0, 0.5), RequestLoad(2, 100, 40), 0.01)
+    assert (one.prefill, one.decode) == (100, pytest.approx(2 / 1.38))
+    assert one.seconds == pytest.approx(2 * 1.0 + 40 * 1.38)
+
+
 def test_the_choice() -> None:
     own = AdvisedFormat(AS_IT_IS, 100, "", seconds=2.0)
     quick, near = AdvisedFormat("a", 30, "", seconds=1.0), AdvisedFormat("b", 50, "", seconds=1.04)
@@ -123,6 +144,10 @@ def test_the_choice() -> None:
     text = advice_text(AskedAdvice(RequestLoad()), [AdvisedFormat("a", 30, "", seconds=1.99), own])
     assert "take it as it is" in text
     assert "nothing serves this load" in advice_text(AskedAdvice(RequestLoad()), [])
+    for is_made, how in ((True, "--text self says"), (False, "kvasir evaluate FILE")):
+        other = AdvisedFormat("a", 30, "", seconds=1.0, decode=1.0, prefill=1.0, is_made=is_made)
+        whole = [other, replace(own, decode=1.0, prefill=1.0)]
+        assert how in advice_text(AskedAdvice(RequestLoad()), whole)
 
 
 def test_names(folder: Path) -> None:
@@ -159,3 +184,26 @@ def test_what_is_too_far_off_is_not_taken(folder: Path, capsys: pytest.CaptureFi
         name: said[name]["figures"]["against"]["kld"]["value"] for name in ("int8", "rtn 4 bits")
     }
     assert 0 < kld["int8"] < kld["rtn 4 bits"]
+
+
+def test_the_whole_context_is_a_load(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what makes vectors has no answers to be measured."""
+    model = tiny.write_hf(tiny.llama(max_position_embeddings=128), tmp_path / "model")
+    words = ["--threads", "1", "--formats", "int8", "--json"]
+    for n_prompt, n_output in ((100, 28), (120, 8), (40, 88)):
+        load = ["--prompt", str(n_prompt), "--output", str(n_output)]
+        assert run_command(["advise", str(model), *load, *words]) == 0
+        assert json.loads(capsys.readouterr().out)["choice"]
+    assert (
+        run_command(["advise", str(model), *load, *words, "--text", "self", "--chunks", "2"]) == 0
+    )
+    found = {x["name"]: x["figures"] for x in json.loads(capsys.readouterr().out)["formats"]}
+    assert found["int8"]["chunk_size"] == 128
+    monkeypatch.setattr("kvasir.bench.advise.attention_seconds", None)  # said before it is measured
+    assert run_command(["advise", str(model), *words, "--text", str(tmp_path / "no")]) == 2
+    assert "is no file" in capsys.readouterr().err
+    vectors = tiny.write_hf(gemma_embedding(), tmp_path / "vectors")
+    assert run_command(["advise", str(vectors), *words]) == 2
+    assert "makes vectors" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from kvasir.evaluation.calibrate import Calibration
 from kvasir.formats.decode import decode, values_of
 from kvasir.models.loaded import LoadedModel, load_model
 from kvasir.quantize.choose import Selection
-from kvasir.quantize.gguf_rows import BLOCK_FORMATS, Blocks
+from kvasir.quantize.gguf_rows import BLOCK_FORMATS, Blocks, ImportantRows
 from kvasir.quantize.kpacking import K_ENCODERS
 from kvasir.quantize.methods import method_named
 from kvasir.quantize.mixtures import GgufMethod, LayerAt, ModelSizes, fitting, read_override
@@ -202,6 +202,11 @@ def test_imatrix_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     words = ["quantize", str(origin), "--output", str(made), "--method", "gguf:Q4_K_M", "--imatrix"]
     assert run_command([*words, str(tmp_path / "other.gguf")]) == 1
     assert "rows of 256, and squares of 128" in capsys.readouterr().err
+    for count in (np.nan, np.inf, -1):
+        spoilt = {**tensors, f"{name}.counts": ("F32", np.full((1, 1), count, np.float32))}
+        write_gguf(tmp_path / "spoilt.gguf", {"general.type": "imatrix"}, spoilt)
+        assert run_command([*words, str(tmp_path / "spoilt.gguf")]) == 1
+        assert "sums that are none" in capsys.readouterr().err
     assert run_command([*words, str(origin)]) == 1
     assert "is no imatrix" in capsys.readouterr().err and not made.exists()
     assert run_command([*words, str(tmp_path / "i.gguf")]) == 0
@@ -212,7 +217,7 @@ def test_imatrix_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     origin = str(tiny.write_gguf_model(replace(wide()), tmp_path / "origin.gguf"))
-    for text in ("attn_v", "=Q8_0", "attn_v=Q9", "(=Q8_0"):
+    for text in ("attn_v", "=Q8_0", "attn_v=Q9", "(=Q8_0", f"a{{{9**30}}}=Q8_0"):
         with pytest.raises(ConfigError, match="--tensor-type"):
             read_override(text)
     with pytest.raises(ConfigError, match="no tensor is called so"):
@@ -226,3 +231,36 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert run_command([*words, "rtn", "--tensor-type", "attn_v=Q6_K"]) == 2
     assert "--tensor-type is an option of gguf" in capsys.readouterr().err
     assert not (tmp_path / "made.gguf").exists()
+
+
+@pytest.mark.parametrize("format", BLOCK_FORMATS)
+def test_runs_that_say_little(format: str) -> None:
+    """Of one number, also below zero, and numbers whose squares are none, beside others."""
+    rows = sample()[0]
+    for odd in (-0.03, 0.03, 1e-20, 1e-40):
+        mixed = rows.copy()
+        mixed[:, 32:64] = odd
+        bound = 0.15 if format == "Q2_K" else 0.05
+        assert errors(format, mixed, None) < bound
+        assert errors(format, mixed, np.ones(1024, np.float32)) < bound
+    alone = np.full((2, 256), -0.3, np.float32)
+    assert errors(format, alone, None) < 1e-4
+    Blocks(format).encode(alone * np.float32(1e-37))
+
+
+@pytest.mark.parametrize("format", BLOCK_FORMATS)
+def test_what_no_text_met_stays(format: str) -> None:
+    """Columns whose inputs were all 0 keep their weights; sizes of all squares change no bit."""
+    rows, squares = sample()
+    squares[:64] = 0
+
+    def encoded(squares: Floats) -> bytes:
+        how = ImportantRows("w", format, lambda name: squares)
+        how.begin()
+        return how.encode(rows)[0]
+
+    data = np.frombuffer(encoded(squares), np.uint8)
+    kept = (decode(format, data).reshape(rows.shape) - rows)[:, :64]
+    assert np.square(kept).sum() < 0.3 * np.square(rows[:, :64]).sum()
+    assert encoded(squares * np.float32(2.0**90)) == encoded(squares * np.float32(2.0**-90))
+    encoded(np.zeros(1024, np.float32))

@@ -18,6 +18,7 @@ from kvasir.models.loaded import load_model
 from kvasir.quantize import filling
 from kvasir.quantize.compressed import e4m3_codes
 from kvasir.quantize.methods import method_named
+from kvasir.quantize.mxfp4 import Mxfp4Rows
 from kvasir.quantize.quantize import quantize
 from kvasir.weights.source import open_model
 from tests import tiny
@@ -284,3 +285,13 @@ def test_what_is_not_good_enough_is_not_kept(
         assert load_model(str(output)).source.content_hash
     assert run_command([*words[:-1], str(tmp_path / "x.gguf"), "--require", "kld=1"]) == 2
     assert {x.name for x in tmp_path.iterdir()} == {"folder", "made", "o.gguf", "made.gguf"}
+
+
+def test_powers_of_mxfp4_are_those_with_the_smaller_error() -> None:
+    """What is nearer to the next one's numbers is not cut to 6."""
+    rows = np.zeros((3, 32), np.float32)
+    rows[:, :2] = (7.9, 0.25), (5.9, 0.5), (4.0, 1.5)
+    codes, exponents = Mxfp4Rows().encode(rows)
+    found = np.frombuffer(codes, np.uint8).reshape(3, 16)[:, 0]
+    assert list(np.frombuffer(exponents, np.uint8)) == [128, 127, 127]
+    assert [(int(x & 15), int(x >> 4)) for x in found] == [(6, 0), (7, 1), (6, 3)]

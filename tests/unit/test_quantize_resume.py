@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError, ModelError
+from kvasir.evaluation.calibrate import calibrated_by
 from kvasir.quantize.factor import inverse_factor
 from kvasir.quantize.methods import method_named
 from kvasir.quantize.place import PartialOutput
@@ -73,6 +75,10 @@ def stopping(limit: int) -> Callable[[int, int], None]:
             raise KeyboardInterrupt
 
     return told
+
+
+def told(done: int, n: int) -> None:
+    return
 
 
 def digest(folder: Path) -> str:
@@ -162,3 +168,76 @@ print([sha256(a.tobytes()).hexdigest() for a in found])
         for n in (1, 2)
     ]
     assert said[0] == said[1] and len(said[0]) > 190
+
+
+def test_a_folder_of_somebody_else_stays(tmp_path: Path) -> None:
+    """Also behind a link, whoever put that there."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/journal").write_text("dear")
+    (tmp_path / ".one.part").symlink_to(tmp_path / "theirs")
+    (tmp_path / ".other.part").mkdir()
+    (tmp_path / ".other.part/data").write_text("dear")
+    for name in ("one", "other"):
+        with pytest.raises(ConfigError, match="is in the way"):
+            PartialOutput(tmp_path / name, {})
+    assert (tmp_path / "theirs/journal").exists() and (tmp_path / ".other.part/data").exists()
+
+
+def test_another_text_begins_anew(tmp_path: Path) -> None:
+    origin = str(tiny.write_hf(tiny.llama(max_position_embeddings=32), tmp_path / "origin"))
+    how, rng = method_named("gptq", 4, 32, None), np.random.default_rng(5)
+    one, other = (
+        calibrated_by(EngineOptions(threads=1), rng.integers(1, 99, (2, 32)).tolist(), None, told)
+        for _ in range(2)
+    )
+    quantize(origin, how, tmp_path / "whole", calibrate=other)
+    with pytest.raises(KeyboardInterrupt):
+        quantize(origin, how, tmp_path / "made", calibrate=one, told=stopping(9))
+    assert quantize(origin, how, tmp_path / "made", calibrate=other).n_before == 0
+    assert digest(tmp_path / "made") == digest(tmp_path / "whole")
+
+
+def lose_weights(part: Path) -> None:
+    (part / "made/model.safetensors").unlink()
+
+
+def cut_weights(part: Path) -> None:
+    os.truncate(part / "made/model.safetensors", 5000)
+
+
+def spoil_journal(part: Path) -> None:
+    with (part / "journal").open("ab") as stream:
+        stream.write(b"\0\0\0\n")
+
+
+def spoil_settings(part: Path) -> None:
+    (part / "settings").write_bytes(b"\xff\xfe")
+
+
+def spoil_text(part: Path) -> None:
+    (part / "text").write_bytes(b"\0\0\n12\n")
+
+
+def far_tokens(part: Path) -> None:
+    """Beyond the embeddings."""
+    lines = (part / "text").read_bytes().split(b"\n")[:-1]
+    chunks = [[*json.loads(line)[:-1], 10**6] for line in lines]
+    (part / "text").write_bytes(b"".join(json.dumps(x).encode() + b"\n" for x in chunks))
+
+
+HARM = [lose_weights, cut_weights, spoil_journal, spoil_settings, spoil_text, far_tokens]
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_what_somebody_else_touched_is_made_again(
+    harm: Callable[[Path], None], tmp_path: Path
+) -> None:
+    origin = str(tiny.write_hf(tiny.llama(max_position_embeddings=32), tmp_path / "origin"))
+    how = method_named("gptq", 4, 32, None)
+    calibrate = calibrated_by(EngineOptions(threads=1), "self", 2, told)
+    quantize(origin, how, tmp_path / "whole", calibrate=calibrate)
+    with pytest.raises(KeyboardInterrupt):
+        quantize(origin, how, tmp_path / "made", calibrate=calibrate, told=stopping(9))
+    harm(tmp_path / ".made.part")
+    quantize(origin, how, tmp_path / "made", calibrate=calibrate)
+    assert digest(tmp_path / "made") == digest(tmp_path / "whole")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kvasir.bench import advise
 from kvasir.config.options import EngineOptions
-from kvasir.evaluation.calibrate import Calibration
+from kvasir.core.errors import ConfigError
+from kvasir.evaluation import judge
+from kvasir.evaluation.calibrate import Calibration, calibrated_by
 from kvasir.formats.decode import values_of
 from kvasir.models.decoder import build_program
 from kvasir.models.loaded import LoadedModel, load_model
@@ -19,12 +22,18 @@ from kvasir.quantize.choose import choose
 from kvasir.quantize.folds import Fold, folds_of
 from kvasir.quantize.methods import method_named
 from kvasir.quantize.quantize import quantize
+from kvasir.quantize.scaled import Scaled
 from kvasir.quantize.scaling import AwqGroups, SmoothInt8, chosen
 from kvasir.quantize.statistics import Inputs
 from kvasir.weights.source import open_model
 from tests import tiny
 from tests.loading import load, reference_logits
 from tests.quantized_kinds import llama
+from tests.tiny_encoders import gemma_embedding
+from tests.tiny_gemma3n import gemma3n
+from tests.tiny_layer_norms import starcoder2
+from tests.tiny_moe import gpt_oss
+from tests.tiny_rope import phi3
 from tests.tiny_scan import qwen3_next
 
 Floats = NDArray[np.float32]
@@ -80,6 +89,38 @@ def test_folds_change_nothing(model: tiny.TinyModel, tmp_path: Path) -> None:
     tiny.write_hf(moved(model, found), tmp_path / "moved")
     logits, others = (reference_logits(load(tmp_path / x), PROMPT) for x in ("origin", "moved"))
     assert np.abs(logits - others).max() <= 1e-3 * np.abs(logits).max()
+
+
+@pytest.mark.parametrize(
+    "make, n",
+    [(phi3, 0), (gpt_oss, 8), (gemma3n, 9), (starcoder2, 9)],
+    ids=["fused", "experts", "norms-of-values", "biases"],
+)
+def test_what_cannot_be_scaled_stays(
+    make: Callable[[], tiny.TinyModel], n: int, tmp_path: Path
+) -> None:
+    _, found = folds(model := make(), tmp_path / "origin")
+    assert len(found) == n, found
+    tiny.write_hf(moved(model, found), tmp_path / "moved")
+    logits, others = (reference_logits(load(tmp_path / x), PROMPT) for x in ("origin", "moved"))
+    assert np.abs(logits - others).max() <= 1e-5 * np.abs(logits).max()
+
+
+def test_columns_take_what_norms_give(tmp_path: Path) -> None:
+    """To the last bit of f32, however the norm's type rounds."""
+    origin = load_model(str(tiny.write_hf(uneven(tiny.gemma3()), tmp_path / "origin", "BF16")))
+    names, tensors = choose(origin, with_head=False).quantized, origin.source.tensors
+    found = folds_of(build_program(origin.config), names)
+    listed = {x.name: x for x in tensors.listing()}
+    scaled = Scaled(AwqGroups(4, 32, True), listed, names, found, lambda x: calibrated(origin, x))
+    n = 0
+    for fold in (x for x in found if x.is_norm):
+        norm, columns = scaled.norm(fold.givers[0]), scaled.columns(fold.readers[0])
+        assert norm is not None and columns is not None
+        before = values_of(tensors[fold.givers[0]]) + np.float32(fold.offset)
+        assert (norm + np.float32(fold.offset)) * columns == pytest.approx(before, rel=1e-6)
+        n += int(not np.array_equal(columns, np.ones_like(columns)))
+    assert n > 2
 
 
 def test_inputs_of_experts_and_routers_stay(tmp_path: Path) -> None:
@@ -149,7 +190,7 @@ def test_outputs_come_nearer_by_awq(tmp_path: Path) -> None:
     quantize(origin, rtn, tmp_path / "rtn")
     model, ratios = load_model(origin), []
     names = [
-        f"model.layers.{i}.{x}_proj.weight" for i in range(3) for x in ("self_attn.q", "mlp.up")
+        f"model.layers.{i}.{x}_proj.weight" for i in range(3) for x in ("self_attn.q", "mlp.gate")
     ]
     calibration = calibrated(model, names)
     for name in names:
@@ -177,3 +218,29 @@ def test_smoothed_models_say_the_same(tmp_path: Path) -> None:
     norm = "model.layers.0.input_layernorm.weight"
     before, after = (values_of(open_model(tmp_path / x).tensors[norm]) for x in ("origin", "made"))
     assert (before / after).std() > 0.05
+
+
+def test_texts_that_methods_choose_by_judge_none(tmp_path: Path) -> None:
+    """The model's own are others than those of evaluate's seeds, and of ``--require``."""
+    origin = str(tiny.write_hf(llama(), tmp_path / "origin"))
+    model = load_model(origin)
+    chosen_by = calibrated(model, choose(model, with_head=False).quantized)
+    n = len(chosen_by._chunks[0])
+    for seed in (0, advise.SEED, judge._SEED):
+        written = [chosen_by._reader.write(chosen_by._chunks[0][0], n, seed + i) for i in range(3)]
+        assert not any(x in chosen_by._chunks for x in written)
+
+
+def test_models_of_vectors_write_no_text(tmp_path: Path) -> None:
+    origin = str(tiny.write_hf(gemma_embedding(), tmp_path / "origin"))
+    with pytest.raises(ConfigError, match="makes vectors and writes no text"):
+        quantize(origin, SmoothInt8(), tmp_path / "made", calibrate=calibrated)
+    chunks = [list(np.random.default_rng(i).integers(1, 99, 100)) for i in range(2)]
+    by_file = calibrated_by(EngineOptions(threads=1), chunks, None, lambda done, n: None)
+    for name, how in (("made", SmoothInt8()), ("plain", method_named("int8", None, None, None))):
+        quantize(origin, how, tmp_path / name, calibrate=by_file if name == "made" else None)
+    expected, *found = (
+        reference_logits(load(tmp_path / x), PROMPT) for x in ("origin", "made", "plain")
+    )
+    errors = [np.abs(x - expected).max() for x in found]
+    assert errors[0] < 3 * errors[1]

@@ -209,6 +209,22 @@ def test_nothing_gives_way_to_what_is_not_whole(written: list[int], store: Store
     asyncio.run(ask())
 
 
+def test_what_is_written_at_a_time_is_bounded(written: list[int], store: Store) -> None:
+    """However many large answers come at once, and however little of them counts yet."""
+    chats = Chats(store, 1)
+    store.quota = Quota(99, 32 * MIB, 99, 64 * MIB)
+
+    async def ask() -> None:
+        adding = (chats.add(f"c{i}", OWNER, "m", (LARGE,), KEPT_BYTES, {}) for i in range(20))
+        found = await asyncio.gather(*adding, return_exceptions=True)
+        assert sum(x is None for x in found) == 4
+        assert all(x is None or isinstance(x, CapacityError) for x in found)
+        assert not store.drafts
+
+    asyncio.run(ask())
+    assert 16 * MIB < sum(x for x in written if x > 0) < 33 * MIB
+
+
 def test_those_that_are_being_written_count_as_open(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,14 +7,15 @@ Functions of a database work inside a transaction of their caller.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
 from msgspec import structs
 
-from kvasir.core.errors import KvasirError
+from kvasir.core.errors import CapacityError, KvasirError
+from kvasir.serve.admission import most_for
 from kvasir.serve.parts import Parts
 from kvasir.serve.state import entries
 from kvasir.serve.state.entries import Entry
@@ -114,7 +115,8 @@ async def add(
 ) -> None:
     """``entry`` with its parts, and what ``also`` writes: all that, or nothing. Large ones are
     written a piece at a time, of what nobody finds before; its bytes count once it is whole, and
-    nothing gives way to it before. Raises CapacityError (429), StorageFull (507)."""
+    nothing gives way to it before. Those of all that are written at a time are no more than may be
+    kept. Raises CapacityError (429), StorageFull (507)."""
 
     def whole(db: sqlite3.Connection) -> None:
         entries.add(db, entry, store.quota)
@@ -132,15 +134,37 @@ async def add(
         return await store.run(whole)
     expires = int(store.clock()) + DRAFT_SECONDS
     draft = structs.replace(entry, kind="draft", expires=expires, n_bytes=0)
-    await store.run(lambda db: entries.insert(db, draft))
+    with _drafted(store, entry):
+        await store.run(lambda db: entries.insert(db, draft))
+        try:
+            for name, data in found.items():
+                await write(store, entry.id, name, cut(data))
+            await store.run(publish)
+        except BaseException:
+            with suppress(KvasirError):
+                await store.run(lambda db: entries.give_up(db, entry.id))
+            raise
+
+
+@contextmanager
+def _drafted(store: Store, entry: Entry) -> Iterator[None]:
+    """Counts it among what is written. Raises CapacityError (429)."""
+    drafts, quota, owner = store.drafts, store.quota, entry.owner
+    drafts[owner] += entry.n_bytes
     try:
-        for name, data in found.items():
-            await write(store, entry.id, name, cut(data))
-        await store.run(publish)
-    except BaseException:
-        with suppress(KvasirError):
-            await store.run(lambda db: entries.give_up(db, entry.id))
-        raise
+        own, every = drafts[owner], drafts.total()
+        most = None if quota.all_bytes is None else most_for(own, quota.all_bytes)
+        if own > quota.bytes or (most is not None and every > most):
+            raise CapacityError(
+                f"{own} bytes of this key are written at a time, {every} of all keys: try again "
+                "when they are stored, or raise --state-bytes",
+                code="quota_exceeded",
+            )
+        yield
+    finally:
+        drafts[owner] -= entry.n_bytes
+        if not drafts[owner]:
+            del drafts[owner]
 
 
 async def forget(store: Store, entry_id: str, name: str) -> None:

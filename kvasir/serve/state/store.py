@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -74,6 +75,8 @@ class Store:
         """``path`` None: nothing outlives the process. ``follows``: another server may have the
         state, and will give it up. Raises ConfigError."""
         self.quota = quota
+        self.drafts = Counter[bytes]()
+        """Bytes of what is written and does not count yet, by its owners."""
         self.clock = clock
         self.is_lasting = path is not None
         self.folder = TemporaryFolder() if path is None else Folder(path)
