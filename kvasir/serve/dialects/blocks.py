@@ -129,7 +129,7 @@ def blocks_of(message: Message) -> list[Json]:
     found: list[Json] = []
     if message.reasoning:
         found.append({"type": "thinking", "thinking": message.reasoning, "signature": ""})
-    if message.content or not message.calls:
+    if message.content or not (message.calls or message.reasoning):
         found.append({"type": "text", "text": message.content, "citations": None})
     for call in message.calls:
         try:
