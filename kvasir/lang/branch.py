@@ -90,6 +90,7 @@ class Branch:
             self.is_told = error is not None
             self._has_begun = True
             self._start()
+            self._idle.notify_all()  # of a branch without steps nobody else says so
 
     def wait(self) -> None:
         """Until all steps added so far have run."""
