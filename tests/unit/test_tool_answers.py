@@ -174,7 +174,9 @@ def test_messages(text: TextModel) -> None:
     assert events[-2]["delta"]["stop_reason"] == "tool_use"
 
 
-@pytest.mark.parametrize("turn", ["<think>\nso", "", TURN.partition("Hi")[0] + "Hi"])
+@pytest.mark.parametrize(
+    "turn", ["<think>\nso", "", TURN.partition("Hi")[0] + "Hi", TURN + '\n<tool_call>\n{"na']
+)
 def test_messages_have_the_blocks_of_their_streams(text: TextModel, turn: str) -> None:
     found = [block["type"] for block in whole(MESSAGES, text, turn)["content"]]
     events = streamed(MESSAGES, text, turn)
