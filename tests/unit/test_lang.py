@@ -145,6 +145,17 @@ def test_branches_to_which_nothing_is_added_are_joined() -> None:
     assert joined.wait(PATIENCE / 6)
 
 
+def test_nothing_is_added_to_a_program_that_has_ended() -> None:
+    """And nobody waits for what never comes."""
+    state = one_call.run("abc", backend=ScriptedLine(upper))
+    for said in ("more", sgl.gen("late")):
+        with pytest.raises(RuntimeError, match="has the program ended"):
+            state += said
+    with pytest.raises(RuntimeError, match="has the program ended"):
+        state.answer("late")
+    assert state.text() == "abcC"
+
+
 def test_a_call_of_another_program_is_a_part() -> None:
     @sgl.function
     def program(s: sgl.ProgramState) -> None:
