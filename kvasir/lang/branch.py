@@ -79,9 +79,17 @@ class Branch:
         """Somebody was told of the error."""
 
     def add(self, step: BranchStep) -> None:
+        """Raises RuntimeError where the program has ended, and its threads with it."""
         with self._lock:
             self._steps.append(step)
-            self._start()
+            try:
+                self._start()
+            except RuntimeError as error:
+                self._is_running = False
+                self._steps.clear()
+                ended = RuntimeError(f"nothing can be added: has the program ended? ({error})")
+                step.fail(ended)
+                raise ended from error
 
     def begin(self, line: ProgramLine | None, error: BaseException | None = None) -> None:
         """``error``: the branch that it would go on from has failed."""
@@ -90,6 +98,7 @@ class Branch:
             self.is_told = error is not None
             self._has_begun = True
             self._start()
+            self._idle.notify_all()  # of a branch without steps nobody else says so
 
     def wait(self) -> None:
         """Until all steps added so far have run."""

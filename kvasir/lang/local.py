@@ -7,7 +7,7 @@ from functools import partial
 
 from kvasir.lang.calls import Answer, Calling, Counts
 from kvasir.lang.stopping import Stop
-from kvasir.lang.tokens import DrawnTokens, Ids, Scored, TokenLine
+from kvasir.lang.tokens import DrawnTokens, Ids, Scored, TokenLine, needs_places
 from kvasir.lang.turns import Message
 from kvasir.offline.batch import Growing
 from kvasir.offline.llm import LLM
@@ -104,7 +104,7 @@ class LocalTokens:
             self._session.release(kept)
 
     def _begins(self, tokens: Ids, params: SamplingParams) -> tuple[int, ...]:
-        if params.stop is None and params.stop_regex is None:
+        if not needs_places(params):
             return ()
         tokenizer = self._session.opened().tokenizer
         places = Places(tokenizer, params.skip_special_tokens, continues=True)

@@ -11,7 +11,7 @@ from kvasir.core.errors import RequestError
 from kvasir.lang.calls import Answer, Calling, Counts
 from kvasir.lang.http import Json, JsonServer, ServerError, first_model
 from kvasir.lang.stopping import Stop
-from kvasir.lang.tokens import NOBODY, DrawnTokens, Ids, Scored, TokenLine
+from kvasir.lang.tokens import NOBODY, DrawnTokens, Ids, Scored, TokenLine, needs_places
 from kvasir.lang.turns import Message
 from kvasir.tokenizer.spelling import TextPiece
 from kvasir.validation.sampling import SamplingParams
@@ -61,14 +61,13 @@ class RemoteTokens:
 
     def generate(self, ids: Ids, parent: int, calling: Calling) -> DrawnTokens:
         params = calling.params
-        needs_places = params.stop is not None or params.stop_regex is not None
         body = {
             "model": self._model,
             "prompt": list(ids),
             "return_token_ids": True,
             "cache_ttl": self._cache_ttl,
             **_fields(params),
-            **({"logprobs": 0} if needs_places else {}),
+            **({"logprobs": 0} if needs_places(params) else {}),
         }
         if calling.listen is None:
             found = _Found().add(self._post(_COMPLETIONS, body, calling.stop))

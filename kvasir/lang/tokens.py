@@ -13,6 +13,7 @@ from kvasir.lang.expressions import Role, Select
 from kvasir.lang.stopping import Stop
 from kvasir.lang.turns import NO_TURNS, Message, TemplateTurns
 from kvasir.tokenizer.spelling import TextPiece
+from kvasir.validation.sampling import SamplingParams
 
 Ids = tuple[int, ...]
 NOBODY = -1
@@ -22,7 +23,7 @@ NOBODY = -1
 class DrawnTokens:
     answer: Answer
     begins: tuple[int, ...] = ()
-    """Where in the text each token begins (characters); told where a stop string may cut it."""
+    """Where in the text each token begins (characters); told where ``needs_places`` says so."""
     kept: int = NOBODY
     """Whose keys and values others can go on from."""
 
@@ -93,7 +94,7 @@ class TokenLine:
         self._check_place()
         line = self._encoded()
         drawn = self.tokens.generate(line.ids, line.kept, calling)
-        return line._after(drawn), drawn.answer
+        return line._after(drawn, calling.params), drawn.answer
 
     def select(self, select: Select, calling: Calling) -> tuple[ProgramLine, Answer]:
         self._check_place()
@@ -149,7 +150,7 @@ class TokenLine:
         kept, counts = self.tokens.keep(self.ids, self.kept, stop)
         return replace(self, kept=kept, n_kept=len(self.ids) - 1), counts
 
-    def _after(self, drawn: DrawnTokens) -> TokenLine:
+    def _after(self, drawn: DrawnTokens, params: SamplingParams) -> TokenLine:
         """With what was drawn: its tokens, without the one that only ended it. Of a token that a
         stop string cut, the text before the cut is text again."""
         answer, rest = drawn.answer, ""
@@ -157,12 +158,30 @@ class TokenLine:
         if isinstance(answer.stop_reason, str):
             n, begin = whole(drawn.begins, len(answer.text))
             ids, rest = ids[:n], answer.text[begin:]
-        elif answer.finish_reason == "stop":
+        elif answer.finish_reason == "stop" and not _is_own_end(drawn, params):
             ids = ids[:-1]
         line = replace(self, ids=(*self.ids, *ids), text=self.text + answer.text)
         if drawn.kept != NOBODY:
             line = replace(line, kept=drawn.kept, n_kept=max(0, len(line.ids) - 1))
         return replace(line, pieces=(TextPiece(rest, False),)) if rest else line
+
+
+def needs_places(params: SamplingParams) -> bool:
+    """Whether it matters where in the text of an answer its tokens begin: a stop string may cut
+    one, or the last may be no end."""
+    return params.stop is not None or params.stop_regex is not None or _may_lack_end(params)
+
+
+def _may_lack_end(params: SamplingParams) -> bool:
+    """Whether an answer may end with its structure, where no end may be drawn."""
+    return params.structured_outputs is not None and (params.ignore_eos or params.min_tokens > 0)
+
+
+def _is_own_end(drawn: DrawnTokens, params: SamplingParams) -> bool:
+    """Whether the last token belongs to the answer which it ends: an end has no text."""
+    if not _may_lack_end(params) or drawn.answer.stop_reason is not None:
+        return False
+    return bool(drawn.begins) and drawn.begins[-1] < len(drawn.answer.text)
 
 
 def whole(begins: Sequence[int], n_chars: int) -> tuple[int, int]:

@@ -122,6 +122,40 @@ def test_branches_run_at_the_same_time() -> None:
     assert program.run(backend=ScriptedLine(reply)) == "begin cba"
 
 
+def test_branches_to_which_nothing_is_added_are_joined() -> None:
+    """While what they go on from is still computed."""
+    waits, joined = threading.Event(), threading.Event()
+
+    def reply(text: str, calling: Calling) -> str:
+        assert waits.wait(PATIENCE)
+        time.sleep(0.1)
+        return "late"
+
+    @sgl.function
+    def program(s: sgl.ProgramState) -> None:
+        s += sgl.gen("a")
+        forks = s.fork(2)
+        waits.set()
+        forks.join()
+        joined.set()
+
+    threading.Thread(
+        target=program.run, kwargs={"backend": ScriptedLine(reply)}, daemon=True
+    ).start()
+    assert joined.wait(PATIENCE / 6)
+
+
+def test_nothing_is_added_to_a_program_that_has_ended() -> None:
+    """And nobody waits for what never comes."""
+    state = one_call.run("abc", backend=ScriptedLine(upper))
+    for said in ("more", sgl.gen("late")):
+        with pytest.raises(RuntimeError, match="has the program ended"):
+            state += said
+    with pytest.raises(RuntimeError, match="has the program ended"):
+        state.answer("late")
+    assert state.text() == "abcC"
+
+
 def test_a_call_of_another_program_is_a_part() -> None:
     @sgl.function
     def program(s: sgl.ProgramState) -> None:

@@ -50,6 +50,12 @@ def three_ways(s: sgl.ProgramState, begin: str, order: int = 1, n: int = 8) -> l
     return [fork["x"] for fork in forks]
 
 
+@sgl.function
+def ended_structure(s: sgl.ProgramState, late: dict[str, Any]) -> None:
+    s += "begin " + sgl.gen("x", regex="abc", **late)
+    s += " and" + sgl.gen("y", max_tokens=4, ignore_eos=True)
+
+
 def test_text_is_that_of_generate(llm: LLM) -> None:
     state = text_program.run("one", backend=llm, seed=3)
     params = SamplingParams(max_tokens=20, seed=seed_of(3, (0,)), ignore_eos=True)
@@ -89,6 +95,15 @@ def test_what_was_drawn_is_not_tokenized_again(llm: LLM) -> None:
     params = SamplingParams(max_tokens=8, seed=seed_of(0, (1,)), ignore_eos=True)
     (output,) = llm.generate({"prompt_token_ids": prompt}, params, use_tqdm=False)
     assert list(y.token_ids) == output.outputs[0].token_ids
+
+
+@pytest.mark.parametrize(
+    "late", [{}, {"ignore_eos": True}, {"min_tokens": 3}, {"min_tokens": 8}, {"max_tokens": 3}]
+)
+def test_a_structure_keeps_its_last_token(llm: LLM, late: dict[str, Any]) -> None:
+    """Also where it ends without one that only ends it."""
+    state = ended_structure.run(late, backend=llm)
+    assert state["x"] == "abc" and state.answer("y").counts.n_prompt == len("begin abc and")
 
 
 def test_order_and_company_change_nothing(llm: LLM) -> None:

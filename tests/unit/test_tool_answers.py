@@ -174,6 +174,16 @@ def test_messages(text: TextModel) -> None:
     assert events[-2]["delta"]["stop_reason"] == "tool_use"
 
 
+@pytest.mark.parametrize(
+    "turn", ["<think>\nso", "", TURN.partition("Hi")[0] + "Hi", TURN + '\n<tool_call>\n{"na']
+)
+def test_messages_have_the_blocks_of_their_streams(text: TextModel, turn: str) -> None:
+    found = [block["type"] for block in whole(MESSAGES, text, turn)["content"]]
+    events = streamed(MESSAGES, text, turn)
+    starts = [event for event in events if event["type"] == "content_block_start"]
+    assert found == [event["content_block"]["type"] for event in starts]
+
+
 def test_ollama(text: TextModel) -> None:
     message = whole(OLLAMA_CHAT, text)["message"]
     assert (message["thinking"], message["content"]) == ("so", "Hi")

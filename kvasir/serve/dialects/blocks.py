@@ -15,7 +15,7 @@ from kvasir.serve.resolved import Json
 from kvasir.serve.tools import ToolWish, wish_of
 from kvasir.tokenizer.messages import IMAGE_KIND, is_list, read_content
 from kvasir.toolcalls.grammar import Choice
-from kvasir.toolcalls.pieces import CallArguments, CallBegin, Message, Piece, Thought
+from kvasir.toolcalls.pieces import CallArguments, CallBegin, Piece, Said, Thought
 
 IMAGE = "image"
 SOURCES = {"base64": ("media_type", "data"), "url": ("url",)}
@@ -124,20 +124,30 @@ _READERS = {"tool_result": _read_result, "tool_use": _read_use, "thinking": _rea
 _OWN = {*_READERS, IMAGE}
 
 
-def blocks_of(message: Message) -> list[Json]:
-    """Of an answer. Arguments that were cut are an empty object."""
-    found: list[Json] = []
-    if message.reasoning:
-        found.append({"type": "thinking", "thinking": message.reasoning, "signature": ""})
-    if message.content or not message.calls:
-        found.append({"type": "text", "text": message.content, "citations": None})
-    for call in message.calls:
-        try:
-            given = json.loads(call.arguments)
-        except ValueError:
-            given = {}
-        found.append(_used(call.id, call.name, given))
-    return found
+def blocks_of(pieces: Sequence[Piece]) -> list[Json]:
+    """Of an answer, in the order in which a stream tells them."""
+    blocks: list[tuple[Piece, list[str]]] = []
+    for piece in pieces:
+        if isinstance(piece, CallBegin):
+            blocks.append((piece, []))
+        elif isinstance(piece, CallArguments) or (blocks and type(blocks[-1][0]) is type(piece)):
+            blocks[-1][1].append(piece.text)
+        else:
+            blocks.append((piece, [piece.text]))
+    return [_block(piece, "".join(texts)) for piece, texts in blocks or [(Said(""), [])]]
+
+
+def _block(piece: Piece, text: str) -> Json:
+    """Arguments that were cut are an empty object."""
+    if isinstance(piece, Thought):
+        return {"type": "thinking", "thinking": text, "signature": ""}
+    if not isinstance(piece, CallBegin):
+        return {"type": "text", "text": text, "citations": None}
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = {}
+    return _used(piece.id, piece.name, given)
 
 
 def _used(call_id: str, name: str, given: Any) -> Json:

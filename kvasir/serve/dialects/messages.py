@@ -43,7 +43,7 @@ from kvasir.serve.slices import Work
 from kvasir.text.choice import Delta
 from kvasir.tokenizer.messages import ChatMessage, Conversation, read_content, read_messages
 from kvasir.tokenizer.tokenizer import Tokenizer
-from kvasir.toolcalls.pieces import Piece, Thought, message_of
+from kvasir.toolcalls.pieces import Piece, Thought
 from kvasir.validation.names import Names
 from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.standing import check_salt, check_session
@@ -280,9 +280,9 @@ class MessagesGrammar:
         (choice,) = choices
         self._finish, self._reason = choice.finish, choice.stop_reason
         if self._blocks is not None:
-            message = message_of(self._shown(choice.pieces))
             self._has_calls = choice.has_calls
-            return [encode(self._message(blocks_of(message), tally))]
+            blocks = blocks_of(self._shown(choice.pieces))
+            return [encode(self._message(blocks, tally))]
         block = {"type": "text", "text": choice.text, "citations": None}
         return [encode(self._message([block], tally))]
 
