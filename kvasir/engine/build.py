@@ -21,6 +21,7 @@ from kvasir.exec.disk.saving import block_sizes
 from kvasir.exec.disk.store import DiskStore
 from kvasir.grammar.masks import GrammarMasks, grammar_masks
 from kvasir.ir.numerics import MAX_ACT_BLOCK
+from kvasir.ir.pieces import TowerPieces
 from kvasir.models.draft import as_draft
 from kvasir.models.loaded import LoadedModel
 from kvasir.models.medusa import METHOD as MEDUSA
@@ -103,7 +104,8 @@ def build_engine(
     costs = CostModel()
     if built.program is not None:
         prior = prior_costs(built.program, config.executor.threads)
-        costs = CostModel(prior, TowerCosts.of(built.tower) if built.tower else None)
+        towers = TowerCosts(TowerPieces.of(built.tower)) if built.tower else None
+        costs = CostModel(prior, towers)
         said = {"weights": built.placement} | ({"kernels": built.kernels} if built.kernels else {})
         config = replace(config, reasons={**config.reasons, **said})
     executor, numerics_id = built.executor, built.numerics_id

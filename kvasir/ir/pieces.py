@@ -74,8 +74,11 @@ class TowerPieces:
         n = np.ceil(self.programs[program].flops(lengths) / self.piece_flops)
         return [int(x) for x in np.clip(n, 1, MAX_PARTS)]
 
-    def of_media(self, media: Media) -> Doubles:
-        """f64 [pieces]: operations of each."""
+    def of_media(self, media: Media) -> list[float]:
+        """Operations of each."""
+        return [float(x) for x in self._of_media(media)]
+
+    def _of_media(self, media: Media) -> Doubles:
         if media.canvas is None:
             return self._of_tile(media)
         newline = self._of_program(len(self.programs) - 1, np.ones(1, np.int32))

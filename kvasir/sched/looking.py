@@ -3,10 +3,8 @@ the step wait for little more."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from kvasir.core.plan import TowerLook
 from kvasir.core.request import LOWEST
@@ -28,7 +26,7 @@ class _TowerJob:
 
     request: Request
     media: Media
-    flops: NDArray[np.float64]
+    flops: Sequence[float]
     """Of each piece."""
     n_done: int = 0
 
@@ -112,11 +110,11 @@ class Looking:
         room, end = _room(making, asking, n_before), job.n_done
         flops = seconds = 0.0
         while end < len(job.flops):
-            more = towers.seconds(float(job.flops[end]))
+            more = towers.seconds(job.flops[end])
             is_first = not (n_before or making.looks) and end == job.n_done
             if seconds + more > room and not is_first:
                 break
-            seconds, flops, end = seconds + more, flops + float(job.flops[end]), end + 1
+            seconds, flops, end = seconds + more, flops + job.flops[end], end + 1
         if end == job.n_done:
             return False
         job.n_done = end

@@ -3,8 +3,10 @@ which tells a slow step from a hang."""
 
 from __future__ import annotations
 
-from kvasir.ir.bundle import Tower
-from kvasir.ir.pieces import TowerPieces
+from collections.abc import Sequence
+from typing import Protocol
+
+from kvasir.core.tiles import Media
 
 SLOW_FLOPS = 3e10
 """Operations in a second of a slow machine, all its threads together: what is expected before any
@@ -13,17 +15,25 @@ KEPT = 0.8
 """Of what was measured before, with each step that runs pieces."""
 
 
+class Pieces(Protocol):
+    """``ir.pieces.TowerPieces``: who only explains times does not bring NumPy."""
+
+    def of_media(self, media: Media) -> Sequence[float]:
+        """Operations of each."""
+        ...
+
+    def n_bytes(self, media: Media) -> int:
+        """Of its rows, f32."""
+        ...
+
+
 class TowerCosts:
     """Seconds of an operation are those of all steps so far, the newest counted most; so a piece
     that hardly computes anything says little."""
 
-    def __init__(self, pieces: TowerPieces) -> None:
+    def __init__(self, pieces: Pieces) -> None:
         self.pieces = pieces
         self._flops = self._seconds = 0.0
-
-    @classmethod
-    def of(cls, tower: Tower) -> TowerCosts:
-        return cls(TowerPieces.of(tower))
 
     def seconds(self, flops: float) -> float:
         """That pieces of so many operations are expected to take."""

@@ -53,7 +53,8 @@ def test_ready_server_is_well(toy: Server) -> None:
 
 @BOTH
 def test_r19_sigterm_drains(server: StartServer, executor: str) -> None:
-    with server(faults=SLOW, executor=executor) as running, ThreadPoolExecutor(100) as pool:
+    options: dict[str, Any] = {"faults": SLOW, "executor": executor, "shutdown_timeout": 60}
+    with server(**options) as running, ThreadPoolExecutor(100) as pool:
         song = {**SONG, "max_tokens": 120}
         alone = sing(running, song)
         songs = [pool.submit(sing_or_refusal, running, song) for _ in range(100)]

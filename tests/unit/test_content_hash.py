@@ -327,9 +327,9 @@ def test_what_changed_just_now_is_not_remembered(model: Path, reads: list[Path])
 def test_a_file_that_changes_while_it_is_loaded(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def changing(packer: Packer, use: WeightUse) -> Any:
+    def changing(packer: Packer, use: WeightUse, *into: Any) -> Any:
         flip(model, model.stat().st_size - 1)
-        return pack(packer, use)
+        return pack(packer, use, *into)
 
     pack = Packer.pack
     monkeypatch.setattr(Packer, "pack", changing)

@@ -165,9 +165,9 @@ def test_what_the_largest_image_may_take(
     source = ModelSource(tmp_path, "hf", "bare", config, TensorTable({}))
     pieces = TowerPieces.of(build_tower(read_tower(source, 0)))
     flops = pieces.of_media(media_at(0, 4096, b"", 64))
-    assert flops.sum() / 1e12 == pytest.approx(teraflop, rel=0.05)
-    assert flops.max() <= PIECE_FLOPS
-    assert pieces.of_media(media_at(0, 1024, b"", 32)).sum() < flops.sum() / 4
+    assert sum(flops) / 1e12 == pytest.approx(teraflop, rel=0.05)
+    assert max(flops) <= PIECE_FLOPS
+    assert sum(pieces.of_media(media_at(0, 1024, b"", 32))) < sum(flops) / 4
 
 
 def test_a_canvas_takes_as_long_as_its_tiles(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_canvas_takes_as_long_as_its_tiles(tmp_path: Path) -> None:
     one = media_at(0, tile.n_tokens, bytes(tile.n_bytes))
     six = media_at(0, 30, bytes(6 * tile.n_bytes), 10, canvas=Canvas(3, 2))
     newline = pieces.programs[-1].flops(np.ones(1, np.int32)).sum()
-    assert pieces.of_media(six).sum() == newline + 6 * pieces.of_media(one).sum()
+    assert sum(pieces.of_media(six)) == pytest.approx(newline + 6 * sum(pieces.of_media(one)))
 
 
 @pytest.mark.parametrize("name", ["cpu", "reference"])
