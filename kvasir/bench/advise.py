@@ -12,7 +12,13 @@ import msgspec
 from msgspec.structs import replace
 
 from kvasir.bench.candidates import AS_IT_IS, Candidate
-from kvasir.bench.pretend_times import FormatTimes, RequestLoad, attention_seconds, format_times
+from kvasir.bench.pretend_times import (
+    SHORT,
+    FormatTimes,
+    RequestLoad,
+    attention_seconds,
+    format_times,
+)
 from kvasir.config.advice import room_of
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
@@ -145,7 +151,7 @@ def _fitting(
 def _timed(
     one: AdvisedFormat, times: FormatTimes, load: RequestLoad, slope: float
 ) -> AdvisedFormat:
-    step = times.step + slope * max(0, load.context - 32)
+    step = times.step + slope * max(0, load.context - SHORT)
     return replace(
         one,
         decode=load.batch / step,
@@ -162,8 +168,13 @@ def _judged(
     options: EngineOptions,
 ) -> AdvisedFormat:
     """With its divergence, where that is asked for."""
-    if asked.text is None or candidate.method is None:
+    if asked.text is None or candidate.name == AS_IT_IS:
         return one
+    if candidate.method is None:
+        why = (
+            "kvasir quantize does not make it of this model, so nothing says how far it is from it"
+        )
+        return replace(one, refusal=why if asked.requirements else "")
     with tempfile.TemporaryDirectory(prefix="kvasir-advise-") as folder:
         output = Path(folder) / ("made.gguf" if model.source.kind == "gguf" else "made")
         path, calibrate = str(model.source.path), None

@@ -7,8 +7,7 @@ Rows are independent of each other, and all arithmetic is float32 in a fixed ord
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from kvasir.core.errors import ModelError
 from kvasir.formats.types import TensorInfo
 from kvasir.quantize.compressed import Groups
 from kvasir.quantize.factor import inverse_factor
-from kvasir.quantize.statistics import Statistics
+from kvasir.quantize.statistics import ByText, Statistics
 from kvasir.quantize.target import MadeTensor, Matrix, RowMethod
 
 _DAMPED = 0.01
@@ -84,7 +83,7 @@ class GptqGroups(Groups, frozen=True):
         return f"{self.said}, by GPTQ"
 
 
-class Calibrated:
+class Calibrated(ByText):
     """``GptqGroups`` with the statistics of a text."""
 
     def __init__(
@@ -93,28 +92,13 @@ class Calibrated:
         quantized: Sequence[str],
         calibrate: Callable[[Sequence[str]], Statistics],
     ) -> None:
-        """``quantized``: in the order in which they are written."""
+        super().__init__(quantized, calibrate)
         self.method = method
-        self._quantized, self._calibrate = quantized, calibrate
         self._latest: list[tuple[Matrix, Factor]] = []
-
-    @cached_property
-    def statistics(self) -> Statistics:
-        """Made when it is asked for: when all else is known to be possible."""
-        return self._calibrate(self._quantized)
-
-    @property
-    def rounded(self) -> tuple[str, ...]:
-        """Tensors of whose inputs nothing is known: rounded to the nearest."""
-        return tuple(x for x in self._quantized if not self.statistics.knows(x))
-
-    def skip(self, done: Collection[str]) -> None:
-        """Tensors that are written."""
-        self.statistics.forget(done)
 
     def of(self, info: TensorInfo) -> RowMethod | None:
         """None for tensors that stay as they are."""
-        return CalibratedTensor(self, info.name) if info.name in self._quantized else None
+        return CalibratedTensor(self, info.name) if info.name in self._tensors else None
 
     def factor(self, tensor: str) -> Factor | None:
         inputs = self.statistics.inputs(tensor)

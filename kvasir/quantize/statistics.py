@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -52,3 +53,27 @@ class Statistics(Protocol):
     def forget(self, tensors: Collection[str]) -> None:
         """That nobody will ask for."""
         ...
+
+
+class ByText:
+    """Matrices, and what a text says of their inputs, which is gathered when it is asked for: when
+    all else is known to be possible."""
+
+    def __init__(
+        self, tensors: Sequence[str], calibrate: Callable[[Sequence[str]], Statistics]
+    ) -> None:
+        """``tensors`` in the order in which they are written."""
+        self._tensors, self._calibrate = tensors, calibrate
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        return self._calibrate(self._tensors)
+
+    @property
+    def rounded(self) -> tuple[str, ...]:
+        """Those of whose inputs nothing is known: their weights alone count."""
+        return tuple(x for x in self._tensors if not self.statistics.knows(x))
+
+    def skip(self, done: Collection[str]) -> None:
+        """Tensors that are written."""
+        self.statistics.forget(done)

@@ -184,7 +184,8 @@ class Scheduler:
         self._plan_decodes(making, ready, self._order.claims(others))
         self._account.charge(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])  # some a plan
         self._prompts.plan(making, others)
-        return self._close_plan(making) if making.rows or making.looks else None
+        is_empty = not (making.rows or making.looks or making.opens)
+        return None if is_empty else self._close_plan(making)
 
     def commit(self, plan: StepPlan, result: StepResult) -> tuple[TokenEvent, ...]:
         """Book the outputs of the oldest uncommitted plan; what each request's client is told."""

@@ -107,7 +107,7 @@ def test_fewer_layers_say_what_all_take(folder: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(pretend_times, "_measured", measured)
     large = replace(model, config=replace(model.config, layers=layers))
     n_bytes = 3 * pretend_times.WHOLE_BYTES
-    found = pretend_times.format_times(large, {}, n_bytes, RequestLoad(), None)  # type: ignore[arg-type]
+    found = pretend_times.format_times(large, {}, n_bytes, RequestLoad(), EngineOptions())
     assert asked == [1, 2] and found == FormatTimes(7.0, 3.0)
 
 
@@ -207,3 +207,16 @@ def test_the_whole_context_is_a_load(
     vectors = tiny.write_hf(gemma_embedding(), tmp_path / "vectors")
     assert run_command(["advise", str(vectors), *words]) == 2
     assert "makes vectors" in capsys.readouterr().err
+
+
+def test_what_cannot_be_compared_meets_no_requirement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_gguf_model(tiny.llama(), tmp_path / "m.gguf", "Q8_0")
+    words = ["advise", str(path), *LOAD, "--formats", "Q4_0", "--text", "self", "--chunks", "2"]
+    for gates, refusal in (([], ""), (["--require", "kld<=1"], "does not make it of this model")):
+        assert run_command([*words, *gates, "--json"]) == 0
+        said = {x["name"]: x["refusal"] for x in json.loads(capsys.readouterr().out)["formats"]}
+        assert (
+            said[AS_IT_IS] == "" and refusal in said["Q4_0"] and bool(said["Q4_0"]) == bool(gates)
+        )

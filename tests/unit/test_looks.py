@@ -15,7 +15,7 @@ from kvasir.core.request import EngineRequest
 from kvasir.core.tiles import Media, media_at
 from kvasir.exec.media import MediaRows, MediaSlots
 from kvasir.ir.canvas import TileRows
-from kvasir.ir.pieces import Doubles, TowerPieces
+from kvasir.ir.pieces import TowerPieces
 from kvasir.models.tower import read_tower
 from kvasir.models.tower_programs import build_tower
 from kvasir.sched.scheduler import Scheduler
@@ -32,8 +32,8 @@ TILE_BYTES = N_TOKENS * N_COLUMNS * 4
 class Dear(TowerPieces):
     """Each piece takes a second on a slow machine: one is done in a step."""
 
-    def of_media(self, media: Media) -> Doubles:
-        return np.full(N_PIECES, SLOW_FLOPS)
+    def of_media(self, media: Media) -> list[float]:
+        return [SLOW_FLOPS] * N_PIECES
 
     def n_bytes(self, media: Media) -> int:
         return TILE_BYTES
@@ -139,3 +139,18 @@ def test_tiles_and_text_share_the_room_of_a_step(towers: TowerCosts) -> None:
         assert seconds <= 0.03
         n_looks.append(len(plan.looks))
     assert max(n_looks) == 2
+
+
+def test_a_slot_is_opened_though_nothing_of_it_is_computed(
+    towers: TowerCosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no room for more rows of tiles, a request starts and waits; its row comes in a
+    later plan, whose slot an executor has to know."""
+    both = Both(towers, 1)
+    both.add(0, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(both.scheduler._looking, "reach", lambda making, request, n_most: 0)
+        plan = both.step()
+    assert plan is not None and (plan.rows, plan.looks) == ((), ()) and len(plan.opens) == 1
+    later = [plan for _ in range(8) if (plan := both.step()) is not None]
+    assert any(plan.rows for plan in later) and not any(plan.opens for plan in later)
