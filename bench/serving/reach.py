@@ -224,6 +224,8 @@ def main() -> None:
     if not (args.mixes or args.judge):
         parser.error("nothing to hear: --mixes 0 is for --judge")
     told = opened(args.output)
+    if not (args.mixes or told["parts"]):
+        parser.error(f"nothing to judge: {args.output} has no parts, hear some with --mixes first")
     with Meter() as meter, stage_of(args.threads) as stage:
         if args.mixes:
             part = screen(stage, args.first, args.mixes)
