@@ -13,8 +13,8 @@ from typing import Any
 
 from PIL import Image
 
-from kvasir.core.tiles import Slicing
 from kvasir.vision.messages import Tiles
+from kvasir.vision.preparing import Slicing
 from kvasir.vision.reader import _answer
 
 SLICING = Slicing(32, 64, True, 1)

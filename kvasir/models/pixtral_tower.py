@@ -3,11 +3,9 @@ and a merger that only some have. It is built as those of Qwen (``models.qwen_pr
 
 from __future__ import annotations
 
-from math import ceil
-
 from msgspec.structs import replace
 
-from kvasir.core.tiles import CHANNELS, MAX_SIDE, MAX_TOKENS, Bounding, TileSpec
+from kvasir.core.tiles import CHANNELS, MAX_TOKENS, TileSpec
 from kvasir.models.family import PixtralTowerSpec
 from kvasir.models.keys import Keys
 from kvasir.models.qwen_tower import (
@@ -25,9 +23,6 @@ from kvasir.models.spec import MAX_LAYERS, ROPE, LayerSpec, ModelConfig, RopeAxe
 _EPS = 1e-5
 _TEXT_EPS = 1e-6
 _ACTS = ("gelu", "silu")
-_FIXED = ("do_rescale", "do_normalize", "do_convert_rgb", "do_resize")
-"""Flags of the processor that are set here."""
-_LONGEST = 1024
 
 
 def read_pixtral_tower(
@@ -54,18 +49,6 @@ def read_pixtral_tower(
         merger_eps=text.number("rms_norm_eps", _TEXT_EPS),
         merger_bias=config.flag("multimodal_projector_bias", spec.merger_bias),
     )
-
-
-def read_bounding(processor: Keys, unit: int) -> Bounding:
-    """Raises ModelError on a processor that reads images in another way."""
-    for name in _FIXED:
-        processor.refuse(name, True)
-    processor.refuse("do_center_crop", False)
-    size = processor.table("size")
-    longest = _LONGEST if size is None else size.integer("longest_edge", most=MAX_SIDE)
-    if ceil(longest / unit) ** 2 > MAX_TOKENS:
-        raise processor.error("size", {"longest_edge": longest}, f"at most {MAX_TOKENS} tokens")
-    return Bounding(unit, longest, processor.integer("resample", 3, least=0, most=5))
 
 
 def _tile(spec: PixtralTowerSpec, config: Keys, vision: Keys, processor: Keys) -> TileSpec:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from kvasir.core.tiles import MAX_TOKENS, Scaling, TileSpec
+from kvasir.core.tiles import MAX_TOKENS, TileSpec
 from kvasir.models.family import PooledTowerSpec
 from kvasir.models.keys import Keys
 from kvasir.models.qwen_tower import HEAD_STEP, MAX_FOLD, MAX_PATCH
@@ -20,8 +20,6 @@ _MOST_TOKENS = 280
 _ACT = "gelu_pytorch_tanh"
 _MIDDLE = (0.5, 0.5, 0.5)
 """Pixels from 0 to 1 become numbers from -1 to 1."""
-_FIXED = ("do_rescale", "do_convert_rgb", "do_resize")
-"""Flags of the processor that are set here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +67,6 @@ def read_pooled_tower(
     encoder, dim = _encoder(spec, vision)
     standardizes = vision.flag("standardize", False)
     return PooledTower(spec, bases, encoder, dim, axis, standardizes, out_size, tile)
-
-
-def read_scaling(processor: Keys, tile: TileSpec) -> Scaling:
-    """Raises ModelError on a processor that reads images in another way."""
-    for name in _FIXED:
-        processor.refuse(name, True)
-    processor.refuse("do_normalize", False)
-    return Scaling(tile.unit, tile.most, processor.integer("resample", 3, least=0, most=5))
 
 
 def _tile(spec: PooledTowerSpec, vision: Keys, processor: Keys) -> TileSpec:

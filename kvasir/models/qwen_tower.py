@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isqrt
 
-from kvasir.core.tiles import CHANNELS, MAX_TOKENS, Resizing, TileSpec
+from kvasir.core.tiles import CHANNELS, MAX_TOKENS, TileSpec
 from kvasir.ir.bundle import MAX_DEEP
 from kvasir.models.family import QwenTowerSpec
 from kvasir.models.keys import Keys
@@ -22,8 +22,6 @@ _EPS = 1e-6
 CLIP_MEAN = 0.48145466, 0.4578275, 0.40821073
 CLIP_STD = 0.26862954, 0.26130258, 0.27577711
 _ACTS = {"silu": "silu", "gelu_tanh": "gelu_pytorch_tanh", "quick_gelu": "quick_gelu"}
-_FIXED = ("do_rescale", "do_normalize", "do_convert_rgb", "do_resize")
-"""Flags of the processor that are set here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +72,6 @@ def _layers(vision: Keys, name: str, default: tuple[int, ...], depth: int) -> tu
     if not fits or list(found) != sorted(set(found)):
         raise vision.error(name, said, f"ascending numbers of the {depth} layers")
     return found
-
-
-def read_resizing(processor: Keys) -> Resizing:
-    """Raises ModelError on a processor that reads images in another way."""
-    for name in _FIXED:
-        processor.refuse(name, True)
-    size = processor.table("size")
-    least, most = 56**2, 1280 * 28**2
-    if size is not None:
-        least, most = size.integer("shortest_edge", least), size.integer("longest_edge", most)
-    least, most = processor.integer("min_pixels", least), processor.integer("max_pixels", most)
-    unit = processor.integer("patch_size", 14, most=MAX_PATCH) * processor.integer("merge_size", 2)
-    return Resizing(unit, least, most, processor.integer("resample", 3, least=0, most=5))
 
 
 def read_qwen_tower(

@@ -10,9 +10,10 @@ from math import isqrt
 from msgspec.structs import replace
 
 from kvasir.core.errors import ModelError
-from kvasir.core.tiles import CHANNELS, MAX_SIDE, MAX_TILES, Preparing, Slicing, TileSpec
+from kvasir.core.tiles import CHANNELS, TileSpec
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import (
+    AnyTowerSpec,
     Family,
     PixtralTowerSpec,
     PooledTowerSpec,
@@ -23,10 +24,9 @@ from kvasir.models.family import (
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys
 from kvasir.models.mmproj import family_of
-from kvasir.models.paving import read_paving
-from kvasir.models.pixtral_tower import read_bounding, read_pixtral_tower
-from kvasir.models.pooled_tower import PooledTower, read_pooled_tower, read_scaling
-from kvasir.models.qwen_tower import QwenTower, channels, read_qwen_tower, read_resizing
+from kvasir.models.pixtral_tower import read_pixtral_tower
+from kvasir.models.pooled_tower import PooledTower, read_pooled_tower
+from kvasir.models.qwen_tower import QwenTower, channels, read_qwen_tower
 from kvasir.models.spec import MAX_LAYERS, NO_ROPE, BlockSpec, LayerSpec, ModelConfig
 from kvasir.weights.source import ModelSource
 
@@ -41,18 +41,6 @@ _QK_EPS = 1e-6
 """Of norms of queries and keys, whatever the others have."""
 _SIZES = {"whole": 224, "shape": 384, "paved": 384}
 """Pixels of a side of a tile, in processors that do not say it."""
-_FILTERS = {"grid": 1, "whole": 2, "shape": 3, "paved": 3}
-"""Pillow's numbers of filters, of these."""
-_FIXED: Mapping[str, object] = {
-    "do_rescale": True,
-    "do_normalize": True,
-    "do_convert_rgb": True,
-    "do_resize": True,
-    "do_pan_and_scan": False,
-}
-"""Fields of the processor that have one value here."""
-_N_ROWS = ("image_seq_len", "image_seq_length", "num_image_tokens")
-"""Names that processors have for the rows of a tile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,92 +95,16 @@ def seeing_family(source: ModelSource) -> Family | None:
     return next(found, None)
 
 
-def tower_spec(source: ModelSource) -> TowerSpec:
+def tower_spec(source: ModelSource) -> AnyTowerSpec:
     """Of a model that sees. Raises ModelError of any other."""
     return _family(source)[1]
 
 
-def _pooled_spec(source: ModelSource) -> PooledTowerSpec | None:
-    """Of a model that sees images of any shape, in so many tokens."""
+def _family(source: ModelSource) -> tuple[Family, AnyTowerSpec]:
     family = seeing_family(source)
-    spec = None if family is None else family.tower
-    return spec if isinstance(spec, PooledTowerSpec) else None
-
-
-def _pooled_bases(spec: PooledTowerSpec, source: ModelSource) -> tuple[str, str]:
-    """Before names of tensors of encoder and connector, as the file spells them."""
-    patch = f"{spec.names['patch']}.weight"
-    found = [i for i, base in enumerate(spec.encoders) if base + patch in source.tensors]
-    i = found[0] if found else 0
-    return spec.encoders[i], spec.connectors[i]
-
-
-def _qwen_spec(source: ModelSource) -> QwenTowerSpec | None:
-    """Of a model that sees images of any size."""
-    family = seeing_family(source)
-    spec = None if family is None else family.tower
-    return spec if isinstance(spec, QwenTowerSpec) else None
-
-
-def _qwen_bases(spec: QwenTowerSpec, source: ModelSource) -> tuple[str, str]:
-    """Before names of tensors of encoder and merger, as the file spells them."""
-    patch = f"{spec.names['patch']}.weight"
-    found = [i for i, base in enumerate(spec.encoders) if base + patch in source.tensors]
-    i = found[0] if found else 0
-    return spec.encoders[i], (spec.mergers or spec.encoders)[i]
-
-
-def n_tokens_of(source: ModelSource) -> int:
-    """Tokens that stand for a tile, at most. Raises ModelError where two files disagree."""
-    n = read_tower(source, 0).tile.n_tokens
-    if _qwen_spec(source) is not None or _pooled_spec(source) is not None:
-        return n
-    said = Keys(source.read_json(_PROCESSOR), f"{source.path}: {_PROCESSOR}")
-    for name in _N_ROWS:
-        if said.integer(name, n) != n:
-            raise said.error(name, said.raw(name), f"the {n} rows of a tile")
-    return n
-
-
-def slicing_of(source: ModelSource) -> Preparing:
-    """Raises ModelError on a processor that reads images in another way."""
-    if _pooled_spec(source) is not None:
-        return read_scaling(processor_of(source), read_tower(source, 0).tile)
-    if (qwen := _qwen_spec(source)) is not None:
-        keys = processor_of(source)
-        if not isinstance(qwen, PixtralTowerSpec):
-            return read_resizing(keys)
-        return read_bounding(keys, _merged_unit(source))
-    keys, spec = processor_of(source), tower_spec(source)
-    for name, value in _FIXED.items():
-        keys.refuse(name, value)
-    tile = _tile_size(keys, spec)
-    resample = keys.integer("resample", _FILTERS[spec.cuts], least=0, most=5)
-    if spec.cuts == "paved":
-        config = Keys(source.config, f"{source.path}: config.json")
-        seen = read_tower(source, 0).tile
-        return read_paving(config, keys, (tile, seen.size, seen.side), resample)
-    if spec.cuts == "whole":
-        return Slicing(tile, 0, False, resample)
-    if spec.cuts == "shape":
-        least = keys.integer("min_patches", 1, most=MAX_TILES)
-        most = keys.integer("max_patches", 12, least, MAX_TILES)
-        return Slicing(tile, 0, most > 1, resample, least, most)
-    longest = _edge(keys, "size", 4 * 364, MAX_SIDE)
-    return Slicing(tile, longest, keys.flag("do_image_splitting", True), resample)
-
-
-def _merged_unit(source: ModelSource) -> int:
-    """Pixels of a side of a row, as the processor says them, too. Raises ModelError."""
-    tile = read_tower(source, 0).tile
-    said = Keys(source.read_json(_PROCESSOR), f"{source.path}: {_PROCESSOR}")
-    for name, default, own in (
-        ("patch_size", 16, tile.patch),
-        ("spatial_merge_size", 1, tile.fold),
-    ):
-        if said.integer(name, default) != own:
-            raise said.error(name, said.raw(name), f"the {own} of config.json")
-    return tile.unit
+    if family is None or family.tower is None:
+        raise ModelError(f"{source.path}: the model has no tower of images")
+    return family, family.tower
 
 
 def read_tower(source: ModelSource, out_size: int) -> AnyTower:
@@ -201,20 +113,14 @@ def read_tower(source: ModelSource, out_size: int) -> AnyTower:
     vision, processor = keys.table("vision_config"), processor_of(source)
     if vision is None:
         raise keys.error("vision_config", None, "the tower of images")
-    if (pooled := _pooled_spec(source)) is not None:
-        bases = _pooled_bases(pooled, source)
-        return read_pooled_tower(pooled, bases, keys, processor, out_size)
-    if (qwen := _qwen_spec(source)) is not None:
-        bases = _qwen_bases(qwen, source)
-        if isinstance(qwen, PixtralTowerSpec):
-            return read_pixtral_tower(qwen, bases, keys, processor, out_size)
-        return read_qwen_tower(qwen, bases, vision, processor, out_size)
     family, spec = _family(source)
+    if not isinstance(spec, TowerSpec):
+        return _read_spelled(spec, source, keys, processor, out_size)
     for name, values in spec.above.items():
         keys.refuse(name, *values)
     fields = Fields(replace(family, fields=spec.fields, harmless=spec.harmless), vision, "hf")
     fields.refuse_others()
-    patch, size = _side(fields, "patch", 1), _tile_size(processor, spec)
+    patch, size = _side(fields, "patch", 1), tile_size(processor, spec)
     image, fold = _side(fields, "image", patch), _fold(keys, spec, size // patch)
     _check_tile(processor, spec, size, patch, fold, image)
     trained = image // patch
@@ -234,6 +140,26 @@ def read_tower(source: ModelSource, out_size: int) -> AnyTower:
     encoder, dim = _encoder(fields, spec, trained**2 + tile.n_first)
     newline = next((x for x in spec.newlines if x in source.tensors), "".join(spec.newlines[:1]))
     return TowerConfig(spec, _bases(spec, source), encoder, dim, trained, out_size, tile, newline)
+
+
+def _read_spelled(
+    spec: QwenTowerSpec | PooledTowerSpec,
+    source: ModelSource,
+    config: Keys,
+    processor: Keys,
+    out_size: int,
+) -> AnyTower:
+    """Names of tensors of encoder and connector begin as the file spells them."""
+    patch = f"{spec.names['patch']}.weight"
+    i = next((i for i, base in enumerate(spec.encoders) if base + patch in source.tensors), 0)
+    if isinstance(spec, PooledTowerSpec):
+        bases = spec.encoders[i], spec.connectors[i]
+        return read_pooled_tower(spec, bases, config, processor, out_size)
+    bases = spec.encoders[i], (spec.mergers or spec.encoders)[i]
+    if isinstance(spec, PixtralTowerSpec):
+        return read_pixtral_tower(spec, bases, config, processor, out_size)
+    vision = config.table("vision_config") or config
+    return read_qwen_tower(spec, bases, vision, processor, out_size)
 
 
 def _encoder(fields: Fields, spec: TowerSpec, n_positions: int) -> tuple[ModelConfig, int]:
@@ -273,13 +199,6 @@ def _block(fields: Fields, spec: TowerSpec) -> BlockSpec:
     return replace(block, qk_norm="width")
 
 
-def _family(source: ModelSource) -> tuple[Family, TowerSpec]:
-    family = seeing_family(source)
-    if family is None or not isinstance(family.tower, TowerSpec):
-        raise ModelError(f"{source.path}: the model has no tower of images")
-    return family, family.tower
-
-
 def tensor_of(names: TensorNames, base: str, end: str) -> str:
     """To a name that ends in a point nothing is added."""
     name = base + names.hf
@@ -312,10 +231,10 @@ def _check_tile(
         raise processor.error(name, size, f"tiles of a multiple of {why} x scale_factor {fold}")
 
 
-def _tile_size(processor: Keys, spec: TowerSpec) -> int:
+def tile_size(processor: Keys, spec: TowerSpec) -> int:
     """Pixels of a side."""
     if spec.cuts == "grid":
-        return _edge(processor, "max_image_size", 364, MAX_TILE)
+        return edge(processor, "max_image_size", 364, MAX_TILE)
     table = processor.table("size")
     if table is None:
         return _SIZES[spec.cuts]
@@ -354,6 +273,6 @@ def _fold(keys: Keys, spec: TowerSpec, side: int) -> int:
     return side // rows
 
 
-def _edge(keys: Keys, name: str, default: int, most: int) -> int:
+def edge(keys: Keys, name: str, default: int, most: int) -> int:
     table = keys.table(name)
     return default if table is None else table.integer("longest_edge", default, most=most)

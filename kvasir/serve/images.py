@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from msgspec import json
 
 from kvasir.core.errors import CapacityError, KvasirError, RequestError
-from kvasir.core.tiles import Preparing
 from kvasir.serve.fairlock import FairLock
 from kvasir.serve.lifecycle import Unavailable
 from kvasir.serve.workers import WorkerProcess
 from kvasir.tokenizer.messages import ImagePart
 from kvasir.vision.messages import LENGTH, Answer, Read, Unreadable, decoder, framed
+from kvasir.vision.preparing import Preparing
 
 logger = logging.getLogger("kvasir.images")
 

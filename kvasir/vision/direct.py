@@ -11,8 +11,8 @@ from pathlib import Path
 from PIL import Image
 
 from kvasir.core.errors import RequestError
-from kvasir.core.tiles import Preparing
 from kvasir.vision.messages import Read
+from kvasir.vision.preparing import Preparing
 from kvasir.vision.reader import FORMATS, UnfitImage, tiles_in, tiles_of
 
 

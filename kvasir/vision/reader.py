@@ -18,15 +18,7 @@ from collections.abc import Iterator
 import msgspec
 from PIL import Image, ImageOps
 
-from kvasir.core.tiles import (
-    MAX_TOKENS,
-    Bounding,
-    Paving,
-    Preparing,
-    Resizing,
-    Scaling,
-    Slicing,
-)
+from kvasir.core.tiles import MAX_TOKENS
 from kvasir.vision.messages import (
     Answer,
     Paved,
@@ -37,6 +29,7 @@ from kvasir.vision.messages import (
     framed,
     read_frame,
 )
+from kvasir.vision.preparing import Bounding, Paving, Preparing, Resizing, Scaling, Slicing
 from kvasir.vision.slicing import (
     MAX_SHARE,
     bounded_size,

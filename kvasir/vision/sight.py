@@ -7,11 +7,11 @@ from functools import partial
 
 from kvasir.config.pixels import PixelBounds
 from kvasir.core.errors import ConfigError, ModelError, RequestError
-from kvasir.core.tiles import Preparing
 from kvasir.tokenizer.image_text import NO_IMAGES, ImageText
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.vision.messages import Tiles
 from kvasir.vision.placeholders import Ids, Placeholders, written
+from kvasir.vision.preparing import Preparing
 from kvasir.vision.slicing import within
 from kvasir.weights.source import ModelSource
 
@@ -45,27 +45,27 @@ def _sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
     from kvasir.models.family import PixtralTowerSpec, PooledTowerSpec, QwenTowerSpec
     from kvasir.models.keys import Keys
     from kvasir.models.mmproj import eyes_of
-    from kvasir.models.tower import n_tokens_of, seeing_family, slicing_of, tower_spec
+    from kvasir.models.tower import seeing_family
+    from kvasir.vision.processor import n_tokens_of, slicing_of
 
     eyes = eyes_of(source)
     family = None if eyes is None else seeing_family(eyes)
-    if eyes is None or family is None:
+    if eyes is None or family is None or family.tower is None:
         return None
-    source = eyes
+    source, spec = eyes, family.tower
     keys = Keys(source.config, f"{source.path}: config.json")
-    if isinstance(family.tower, PixtralTowerSpec):
-        name = next((x for x in family.tower.image if keys.has(x)), family.tower.image[0])
+    if isinstance(spec, PixtralTowerSpec):
+        name = next((x for x in spec.image if keys.has(x)), spec.image[0])
         return _in_lines(source, tokenizer, keys.integer(name, least=0))
-    if isinstance(family.tower, PooledTowerSpec):
-        tokens = (keys.integer(name, n, least=0) for name, n in family.tower.tokens)
+    if isinstance(spec, PooledTowerSpec):
+        tokens = (keys.integer(name, n, least=0) for name, n in spec.tokens)
         return _between(source, tokenizer, *tokens)
-    if isinstance(family.tower, QwenTowerSpec):
+    if isinstance(spec, QwenTowerSpec):
         token = keys.integer("image_token_id", least=0)
         image = _Image(source, tokenizer, token, n_tokens_of(source))
         image.check(_PAD, 1)
         alone = partial(image.of_all, (), ())
         return Sight(slicing_of(source), Placeholders(token, image.n_rows, alone))
-    spec = tower_spec(source)
     default = spec.image.default
     token = keys.integer(spec.image.hf, default if isinstance(default, int) else None, least=0)
     image = _Image(source, tokenizer, token, n_tokens_of(source))
@@ -91,7 +91,7 @@ def _sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
 
 def _between(source: ModelSource, tokenizer: Tokenizer, token: int, begin: int, end: int) -> Sight:
     """Of a model that has a token before an image of any shape, and one behind it."""
-    from kvasir.models.tower import n_tokens_of, slicing_of
+    from kvasir.vision.processor import n_tokens_of, slicing_of
 
     image = _Image(source, tokenizer, token, n_tokens_of(source))
     for each in (token, begin, end):
@@ -103,7 +103,7 @@ def _between(source: ModelSource, tokenizer: Tokenizer, token: int, begin: int, 
 
 def _in_lines(source: ModelSource, tokenizer: Tokenizer, token: int) -> Sight:
     """Of a model that has tokens behind the lines of an image."""
-    from kvasir.models.tower import n_tokens_of, slicing_of
+    from kvasir.vision.processor import n_tokens_of, slicing_of
 
     image = _Image(source, tokenizer, token, n_tokens_of(source))
     image.piece(token)

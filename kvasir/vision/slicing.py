@@ -9,16 +9,8 @@ from msgspec.structs import replace
 
 from kvasir.config.pixels import PixelBounds
 from kvasir.core.errors import ConfigError
-from kvasir.core.tiles import (
-    MAX_SIDE,
-    MAX_TOKENS,
-    Bounding,
-    Canvas,
-    Paving,
-    Preparing,
-    Resizing,
-    Scaling,
-)
+from kvasir.core.tiles import MAX_TOKENS, Canvas
+from kvasir.vision.preparing import MAX_SIDE, Bounding, Paving, Preparing, Resizing, Scaling
 
 Size = tuple[int, int]
 MAX_SHARE = 200

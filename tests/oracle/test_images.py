@@ -15,13 +15,15 @@ import pytest
 from PIL import Image
 
 from kvasir.core.plan import SlotOpen
-from kvasir.core.tiles import Slicing, TileSpec, media_at
+from kvasir.core.tiles import TileSpec, media_at
 from kvasir.formats.mapped import TensorTable
 from kvasir.ir.tiles import patches, positions
-from kvasir.models.tower import read_tower, slicing_of
+from kvasir.models.tower import read_tower
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Tiles
 from kvasir.vision.placeholders import written
+from kvasir.vision.preparing import Slicing
+from kvasir.vision.processor import slicing_of
 from kvasir.vision.reader import tiles_of
 from kvasir.weights.source import ModelSource, open_model
 from tests import tiny_vision

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvasir.core.tiles import Paving
 from kvasir.formats.mapped import TensorTable
-from kvasir.models.tower import read_tower, slicing_of, tower_spec
+from kvasir.models.tower import read_tower, tower_spec
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Paved
+from kvasir.vision.preparing import Paving
+from kvasir.vision.processor import slicing_of
 from kvasir.vision.reader import tiles_of
 from kvasir.weights.source import ModelSource, open_model
 from tests import tiny_llava

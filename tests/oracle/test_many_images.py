@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from kvasir.core.tiles import Slicing
 from kvasir.vision.messages import Tiles
+from kvasir.vision.preparing import Slicing
 from kvasir.vision.reader import tiles_of
 from tests.forms import n_of
 from tests.oracle.test_images import MODES, SLICINGS, image_file, loaded, processor

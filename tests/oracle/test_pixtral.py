@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvasir.core.tiles import Bounding, TileSpec, media_at
+from kvasir.core.tiles import TileSpec, media_at
 from kvasir.formats.mapped import TensorTable
 from kvasir.ir.tiles import patches
-from kvasir.models.tower import read_tower, slicing_of
+from kvasir.models.tower import read_tower
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Uncut
+from kvasir.vision.preparing import Bounding
+from kvasir.vision.processor import slicing_of
 from kvasir.vision.reader import UnfitImage, tiles_of
 from kvasir.weights.source import ModelSource, open_model
 from tests import tiny_pixtral

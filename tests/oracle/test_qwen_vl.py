@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvasir.core.tiles import Media, Resizing, TileSpec, media_at
+from kvasir.core.tiles import Media, TileSpec, media_at
 from kvasir.exec.rope_positions import rope_positions
 from kvasir.formats.mapped import TensorTable
 from kvasir.ir.tiles import between_positions, patches
-from kvasir.models.tower import read_tower, slicing_of
+from kvasir.models.tower import read_tower
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Uncut
+from kvasir.vision.preparing import Resizing
+from kvasir.vision.processor import slicing_of
 from kvasir.vision.reader import tiles_of
 from kvasir.vision.slicing import fitted_size
 from kvasir.weights.source import ModelSource, open_model

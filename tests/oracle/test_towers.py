@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvasir.core.tiles import Slicing
 from kvasir.formats.mapped import TensorTable
 from kvasir.ir.tiles import patches
-from kvasir.models.tower import read_tower, slicing_of, tower_spec
+from kvasir.models.tower import read_tower, tower_spec
 from kvasir.serve.text import load_text
+from kvasir.vision.preparing import Slicing
+from kvasir.vision.processor import slicing_of
 from kvasir.vision.reader import tiles_of
 from kvasir.weights.source import ModelSource, open_model
 from tests import tiny_gemma_vision, tiny_internvl

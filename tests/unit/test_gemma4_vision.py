@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 from PIL import Image
 
 from kvasir.core.errors import ModelError
-from kvasir.core.tiles import Scaling, media_at
+from kvasir.core.tiles import media_at
 from kvasir.ir.bundle import CORNERS, SHARES
 from kvasir.ir.printer import render
 from kvasir.ir.tiles import encoder_inputs
@@ -28,6 +28,7 @@ from kvasir.models.tower import read_tower, seeing_family
 from kvasir.models.tower_programs import build_tower
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Uncut
+from kvasir.vision.preparing import Scaling
 from kvasir.vision.reader import UnfitImage, tiles_in
 from kvasir.vision.slicing import scaled_size
 from kvasir.weights.source import ModelSource, open_model

@@ -23,7 +23,7 @@ from PIL import Image
 from kvasir.config.serving import image_limit
 from kvasir.core.errors import ConfigError, RequestError
 from kvasir.core.params import TokenParams
-from kvasir.core.tiles import Resizing, Slicing, media_at
+from kvasir.core.tiles import media_at
 from kvasir.serve.images import ImageReader, ImagesUnread
 from kvasir.serve.reopened import with_pixels
 from kvasir.serve.resolved import Envelope, Job, Resolved
@@ -35,6 +35,7 @@ from kvasir.tokenizer.messages import ImagePart, read_messages, seeing
 from kvasir.validation.sampling import SamplingParams
 from kvasir.vision.messages import Tiles, Uncut, Unreadable
 from kvasir.vision.placeholders import Expanded, Placeholders
+from kvasir.vision.preparing import Resizing, Slicing
 from kvasir.vision.reader import MAX_PIXELS, _answer
 from kvasir.vision.sight import Sight, check_pillow
 from kvasir.weights.source import open_model

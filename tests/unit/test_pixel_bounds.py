@@ -12,9 +12,10 @@ from PIL import Image
 from kvasir import LLM
 from kvasir.config.pixels import PixelBounds, pixel_bounds
 from kvasir.core.errors import ConfigError
-from kvasir.core.tiles import MAX_TOKENS, Bounding, Resizing, Slicing
+from kvasir.core.tiles import MAX_TOKENS
 from kvasir.offline.arguments import split
 from kvasir.serve.text import load_text
+from kvasir.vision.preparing import Bounding, Resizing, Slicing
 from kvasir.vision.reader import UnfitImage, fitted
 from kvasir.vision.slicing import fitted_size, within
 from kvasir.weights.source import open_model

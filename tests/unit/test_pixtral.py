@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from kvasir.core.errors import ModelError
 from kvasir.core.plan import Row, SlotOpen, StepPlan
 from kvasir.core.request import NO_DRAWS
-from kvasir.core.tiles import Bounding, TileSpec, media_at
+from kvasir.core.tiles import TileSpec, media_at
 from kvasir.exec.media import MediaSlots
 from kvasir.ir.printer import render
 from kvasir.models import config_from, tower
@@ -26,6 +26,7 @@ from kvasir.models.tower import read_tower, seeing_family
 from kvasir.models.tower_programs import build_tower
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Uncut
+from kvasir.vision.preparing import Bounding
 from kvasir.vision.slicing import bounded_size
 from kvasir.weights.bind import bind
 from kvasir.weights.source import ModelSource, open_model

@@ -17,8 +17,9 @@ from kvasir.models import tower
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family, QwenTowerSpec
 from kvasir.models.loaded import load_model
-from kvasir.models.tower import read_tower, seeing_family, slicing_of
+from kvasir.models.tower import read_tower, seeing_family
 from kvasir.models.tower_programs import build_tower
+from kvasir.vision.processor import slicing_of
 from kvasir.weights.source import ModelSource, open_model
 from tests import tiny_qwen_vl
 from tests.tiny import TinyModel

@@ -17,17 +17,19 @@ from numpy.testing import assert_array_equal
 from PIL import Image
 
 from kvasir.core.errors import ModelError
-from kvasir.core.tiles import Slicing, TileSpec
+from kvasir.core.tiles import TileSpec
 from kvasir.ir.printer import render
 from kvasir.ir.tiles import joined, plain_positions
 from kvasir.models import tower
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import TensorNames, TowerSpec
 from kvasir.models.loaded import load_model, model_facts
-from kvasir.models.tower import read_tower, seeing_family, slicing_of
+from kvasir.models.tower import read_tower, seeing_family
 from kvasir.models.tower_programs import build_tower
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Tiles
+from kvasir.vision.preparing import Slicing
+from kvasir.vision.processor import slicing_of
 from kvasir.vision.reader import cut
 from kvasir.vision.slicing import shape_grid
 from kvasir.weights.bind import bind

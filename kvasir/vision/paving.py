@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvasir.core.tiles import MAX_TILES, Paving
+from kvasir.core.tiles import MAX_TILES
 from kvasir.models.keys import Keys
+from kvasir.vision.preparing import Paving
 
 _SIZES, _RATIO = "image_grid_pinpoints", "vision_aspect_ratio"
 _BEGIN, _DEFAULT = "anyres_max_", 9
