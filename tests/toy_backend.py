@@ -26,9 +26,9 @@ from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.inputs import StepArrays
 from kvasir.exec.order import before_rows
 from kvasir.exec.reference import interpret, load_weights
+from kvasir.exec.reference.kvtypes import round_kv
 from kvasir.exec.tables import SlotTables
 from kvasir.ir.bundle import Bundle
-from kvasir.ir.kvtypes import round_kv
 from kvasir.ir.ops import KvView
 from kvasir.ir.program import FloatArray, Program
 from kvasir.sampling.masks import Bits

@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 from kvasir import _native
 from kvasir.bench.fingerprint import fingerprint
+from kvasir.cli.features import CHECKS, checks, features
 from kvasir.config.env import read_env
 from kvasir.config.options import EngineOptions
 from kvasir.config.sizes import format_size
@@ -25,7 +26,6 @@ from kvasir.ir.pool import with_pool
 from kvasir.ir.printer import render
 from kvasir.models import build_program
 from kvasir.models.families import FAMILIES
-from kvasir.models.features import CHECKS, checks, features
 from kvasir.models.loaded import LoadedModel, load_model, model_facts
 
 

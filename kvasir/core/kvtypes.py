@@ -7,7 +7,7 @@ import msgspec
 
 class KVType(msgspec.Struct, frozen=True):
     """One type of cache entries. K and V of a (token, KV head) are rounded once, when written
-    (``ir.kvtypes``)."""
+    (``exec.reference.kvtypes``)."""
 
     name: str
     """As an option."""

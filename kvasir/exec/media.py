@@ -15,8 +15,8 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.plan import StepPlan, TowerLook
 from kvasir.core.shelf import SHELF_BYTES, RowShelf
 from kvasir.core.tiles import Media
+from kvasir.exec.canvas import TileRows
 from kvasir.exec.rows import own_ends
-from kvasir.ir.canvas import TileRows
 
 Floats = NDArray[np.float32]
 RowsOf = Callable[[Media], TileRows]

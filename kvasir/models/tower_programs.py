@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from msgspec.structs import replace
 
+from kvasir.core.tiles import TileSpec
 from kvasir.ir.builder import Builder
 from kvasir.ir.bundle import IS_MEDIA, PATCHES, Tower
 from kvasir.ir.program import Program, Transform, Weight
-from kvasir.ir.tiles import plain_positions, positions
+from kvasir.ir.tiles import Ints, folded
 from kvasir.models.decoder import record_blocks
 from kvasir.models.parts import record_linear, record_norm
 from kvasir.models.pooled_programs import build_pooled_tower
@@ -34,6 +35,26 @@ def build_tower(config: AnyTower) -> Tower:
     at = positions(tile, config.trained) if is_grid else plain_positions(tile)
     newline = _newline(config) if config.newline else None
     return Tower(_encoder(config), _connector(config), tile, at, newline=newline)
+
+
+def plain_positions(tile: TileSpec) -> Ints:
+    """i32 [n_encoded]: of each patch its row in a table of as many, from the top, row by row; what
+    no patch makes comes first."""
+    places = np.arange(tile.n_encoded, dtype=np.int32)
+    first, grid = places[: tile.n_first], places[tile.n_first :].reshape(tile.side, tile.side)
+    return np.concatenate([first, folded(grid, tile.fold)])
+
+
+def positions(tile: TileSpec, trained: int) -> Ints:
+    """i32 [n_patches]: of each patch its row in a table of ``trained`` x ``trained`` positions, of
+    the part of the tile where it begins; in f32, as the models were trained."""
+    step = np.float32(1.0) / np.float32(tile.side)
+    begins = np.minimum(np.arange(tile.side, dtype=np.float32) * step, np.float32(1.0 - 1e-6))
+    inner = (1 / trained + np.arange(trained - 1) * (1 / trained)).astype(np.float32)
+    at = np.searchsorted(inner, begins, side="right")
+    grid = at[:, None] * trained + at[None, :]
+    found: Ints = folded(grid.astype(np.int32), tile.fold)
+    return found
 
 
 def _encoder(config: TowerConfig) -> Program:

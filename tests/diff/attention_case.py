@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kvasir import _native
 from kvasir.exec.cpu.codes import KV_TYPE_CODES
-from kvasir.ir.kvtypes import round_kv
+from kvasir.exec.reference.kvtypes import round_kv
 from tests import kv_codes
 
 Floats = NDArray[np.float32]

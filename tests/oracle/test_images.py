@@ -16,9 +16,10 @@ from PIL import Image
 
 from kvasir.core.plan import SlotOpen
 from kvasir.core.tiles import TileSpec, media_at
+from kvasir.exec.tiles import patches
 from kvasir.formats.mapped import TensorTable
-from kvasir.ir.tiles import patches, positions
 from kvasir.models.tower import read_tower
+from kvasir.models.tower_programs import positions
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Tiles
 from kvasir.vision.placeholders import written

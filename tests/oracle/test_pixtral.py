@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from kvasir.core.tiles import TileSpec, media_at
+from kvasir.exec.tiles import patches
 from kvasir.formats.mapped import TensorTable
-from kvasir.ir.tiles import patches
 from kvasir.models.tower import read_tower
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Uncut

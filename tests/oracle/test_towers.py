@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvasir.exec.tiles import patches
 from kvasir.formats.mapped import TensorTable
-from kvasir.ir.tiles import patches
 from kvasir.models.tower import read_tower, tower_spec
 from kvasir.serve.text import load_text
 from kvasir.vision.preparing import Slicing

@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 
 from kvasir import _native
 from kvasir.core.kvtypes import KV_TYPES
-from kvasir.ir.kvtypes import round_fp8, round_kv
+from kvasir.exec.reference.kvtypes import round_fp8, round_kv
 from tests import kv_codes
 from tests.diff.attention_case import Pages, Shape, chain_step
 

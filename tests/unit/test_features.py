@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kvasir.cli.features import CHECKS, FEATURES, features
 from kvasir.cli.main import run_command
 from kvasir.models import config_from
 from kvasir.models.families import FAMILIES
-from kvasir.models.features import CHECKS, FEATURES, features
 from kvasir.weights.source import open_model
 from tests import tiny
 from tests.diff import test_media_exactness, test_state_exactness

@@ -17,9 +17,9 @@ from PIL import Image
 
 from kvasir.core.errors import ModelError
 from kvasir.core.tiles import media_at
+from kvasir.exec.tiles import encoder_inputs
 from kvasir.ir.bundle import CORNERS, SHARES
 from kvasir.ir.printer import render
-from kvasir.ir.tiles import encoder_inputs
 from kvasir.models import build_program, config_from, tower
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import PooledTowerSpec

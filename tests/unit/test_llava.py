@@ -14,7 +14,7 @@ from PIL import Image
 
 from kvasir.core.errors import ModelError
 from kvasir.core.tiles import Canvas, Media, TileSpec, media_at
-from kvasir.ir.canvas import TileRows, paved
+from kvasir.exec.canvas import TileRows, paved
 from kvasir.ir.program import FloatArray
 from kvasir.models.loaded import load_model
 from kvasir.models.tower import read_tower

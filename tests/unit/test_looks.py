@@ -13,8 +13,8 @@ from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
 from kvasir.core.request import EngineRequest
 from kvasir.core.tiles import Media, media_at
+from kvasir.exec.canvas import TileRows
 from kvasir.exec.media import MediaRows, MediaSlots
-from kvasir.ir.canvas import TileRows
 from kvasir.ir.pieces import TowerPieces
 from kvasir.models.tower import read_tower
 from kvasir.models.tower_programs import build_tower

@@ -14,11 +14,11 @@ from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, RowOutput, SlotOpen, StepPlan, StepResult, TableChange
 from kvasir.core.request import NO_DRAWS, EngineRequest
 from kvasir.core.tiles import Canvas, Media, media_at
+from kvasir.exec.canvas import TileRows
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.exec.media import MediaRows
 from kvasir.exec.reference import ReferenceExecutor
 from kvasir.formats.mapped import TensorTable
-from kvasir.ir.canvas import TileRows
 from kvasir.ir.pieces import PIECE_FLOPS, Doubles, TowerPieces
 from kvasir.models.tower import read_tower
 from kvasir.models.tower_programs import build_tower

@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 from kvasir.core.errors import KvasirError
 from kvasir.core.sizes import EngineSizes
 from kvasir.core.tiles import Media
+from kvasir.exec.canvas import TileRows, paved
 from kvasir.exec.cpu.kvmem import LANES, KVMemory
 from kvasir.exec.cpu.lower import Lowered, lower
 from kvasir.exec.cpu.native import Machine, Memory
 from kvasir.exec.inputs import StepArrays
+from kvasir.exec.tiles import encoder_inputs, joined, placed
 from kvasir.ir.bundle import GIVEN_INPUTS, PATCHES, TARGET, Tower
-from kvasir.ir.canvas import TileRows, paved
 from kvasir.ir.phases import phases
 from kvasir.ir.pieces import TowerPieces
 from kvasir.ir.program import FloatArray, Program
-from kvasir.ir.tiles import encoder_inputs, joined, placed, stage_rows
+from kvasir.ir.tiles import stage_rows
 
 Arrays = dict[str, NDArray[np.generic]]
 RowSteps = Generator[None, None, list[FloatArray]]

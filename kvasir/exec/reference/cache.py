@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, group_of, state_group
 from kvasir.core.plan import Copy, Move, Row
+from kvasir.exec.reference.kvtypes import round_kv
 from kvasir.exec.rows import depths
 from kvasir.exec.taken import StateStep
-from kvasir.ir.kvtypes import round_kv
 from kvasir.ir.ops import KvView
 from kvasir.ir.program import FloatArray, KVSpec
 

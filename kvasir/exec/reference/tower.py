@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.tiles import Media
+from kvasir.exec.canvas import TileRows, paved
 from kvasir.exec.reference.interpreter import interpret
+from kvasir.exec.tiles import encoder_inputs, joined, placed
 from kvasir.ir.bundle import PATCHES, Tower
-from kvasir.ir.canvas import TileRows, paved
 from kvasir.ir.ops import KvView, Rows
 from kvasir.ir.pieces import TowerPieces
 from kvasir.ir.program import FloatArray, Program
-from kvasir.ir.tiles import encoder_inputs, joined, placed, stage_rows
+from kvasir.ir.tiles import stage_rows
 
 
 @dataclass(slots=True)
