@@ -43,7 +43,7 @@ def pulled(name: HubName, *, force: bool = False, as_json: bool = False) -> Stor
 
 def _fits_here(*what: Any) -> Fits:
     # Imported now: it brings the kernels and all families, 0.3 s, which a pull alone needs.
-    from kvasir.engine.fit import fits_here
+    from kvasir.cli.fit import fits_here
 
     return fits_here(*what)
 

@@ -166,9 +166,10 @@ def open_draft(
     if model is None or target is None:
         return model, facts
     # Imported now: with the tokenizers library it is 25 ms of a start, and 5 MB.
-    from kvasir.engine.vocabularies import draft_vocabulary
+    from kvasir.tokenizer.vocabularies import draft_vocabulary, words_of
 
-    found = draft_vocabulary(target, model, may_differ=asked.may_differ)
+    both = (words_of(x.source, x.config.vocab_size) for x in (target, model))
+    found = draft_vocabulary(*both, may_differ=asked.may_differ)
     facts = replace(facts, vocabulary=found.reason)
     if found.ids is None:
         return model, facts

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.engine.build import build_engine
-from kvasir.engine.vocabularies import unlike
 from kvasir.evaluation.chunks import MIN_CHUNKS, SELF, Chunks, chunks_of_file, chunks_written
 from kvasir.evaluation.figures import (
     Figures,
@@ -27,6 +26,7 @@ from kvasir.evaluation.figures import (
 )
 from kvasir.evaluation.reader import STEP, ChunkReader
 from kvasir.models.loaded import LoadedModel, load_model
+from kvasir.tokenizer.vocabularies import ModelWords, unlike, words_of
 
 _ROWS = 16
 """That are in float64 together: of 150,000 words some 20 MB an array."""
@@ -51,7 +51,7 @@ def evaluate(asked: Evaluation, told: Told = lambda done, n: None) -> Figures:
     check(asked)
     model = _opened(asked.options.model)
     other = None if asked.reference is None else _opened(asked.reference)
-    if other is not None and (why := unlike(model, other)):
+    if other is not None and (why := unlike(_words(model), _words(other))):
         raise ConfigError(
             f"{model.source.name} and the reference {other.source.name} have other vocabularies: "
             f"{why}. Distributions over different tokens have no divergence: take a reference "
@@ -75,6 +75,10 @@ def evaluate(asked: Evaluation, told: Told = lambda done, n: None) -> Figures:
         ppl_error=error,
         against=None if other is None else against(other.source.name, found),
     )
+
+
+def _words(model: LoadedModel) -> ModelWords:
+    return words_of(model.source, model.config.vocab_size)
 
 
 def _opened(path: str | None) -> LoadedModel:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kvasir.cli.fit import fits_here
 from kvasir.cli.main import run_command
 from kvasir.cli.named import present
 from kvasir.config.advice import advise
@@ -16,7 +17,6 @@ from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
 from kvasir.doctor.finding import Scene
 from kvasir.doctor.model import place_of
-from kvasir.engine.fit import fits_here
 from kvasir.exec.cpu.backend import CPU
 from kvasir.formats.gguf import open_gguf
 from kvasir.library.headers import fetched_header

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from tokenizers import Tokenizer, decoders, models
 
 from kvasir.core.errors import ConfigError
-from kvasir.engine.vocabularies import DraftVocabulary, draft_vocabulary
 from kvasir.ir.bundle import bundle
 from kvasir.ir.verify import ProgramError, verify
 from kvasir.ir.vocabulary import VocabMap, in_target_ids
 from kvasir.models.loaded import LoadedModel, load_model
+from kvasir.tokenizer import vocabularies
+from kvasir.tokenizer.vocabularies import DraftVocabulary, words_of
 from tests import tiny
 from tests.loading import load
 from tests.other_words import reordered, write_other
@@ -28,6 +29,13 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 
 def other(folder: Path, order: list[int]) -> LoadedModel:
     return load_model(str(write_other(tiny.llama(), folder / "other", order)))
+
+
+def draft_vocabulary(
+    target: LoadedModel, draft: LoadedModel, *, may_differ: bool
+) -> DraftVocabulary:
+    both = (words_of(x.source, x.config.vocab_size) for x in (target, draft))
+    return vocabularies.draft_vocabulary(*both, may_differ=may_differ)
 
 
 def found(target: LoadedModel, draft: LoadedModel) -> DraftVocabulary:

@@ -12,8 +12,8 @@ import numpy as np
 
 from kvasir.core.errors import ConfigError, ModelError, printable
 from kvasir.ir.vocabulary import VocabMap
-from kvasir.models.loaded import LoadedModel
 from kvasir.tokenizer.load import load_tokenizer
+from kvasir.weights.source import ModelSource
 
 MIN_SHARE = 0.25
 """Of the draft model's tokens, that the target must have: with fewer hardly a text is drafted."""
@@ -39,16 +39,36 @@ class DraftVocabulary(msgspec.Struct, frozen=True):
     """As the start-up report shows it."""
 
 
-def draft_vocabulary(
-    target: LoadedModel, draft: LoadedModel, *, may_differ: bool
-) -> DraftVocabulary:
+class ModelWords(msgspec.Struct, frozen=True):
+    """Of a model."""
+
+    name: str
+    size: int
+    """Of its table of embeddings, which may be padded."""
+    words: list[_Word] | None
+    """By id; None where there is no tokenizer."""
+
+
+def words_of(source: ModelSource, size: int) -> ModelWords:
+    """``size``: rows of its table of embeddings."""
+    name = printable(source.name)
+    try:
+        tokenizer = load_tokenizer(source)
+    except ModelError:
+        return ModelWords(name, size, None)
+    specials, n = tokenizer.special_ids, tokenizer.vocab_size
+    return ModelWords(
+        name, size, [_Word(tokenizer.token_bytes(i), i in specials) for i in range(n)]
+    )
+
+
+def draft_vocabulary(target: ModelWords, draft: ModelWords, *, may_differ: bool) -> DraftVocabulary:
     """``may_differ``: shared tokens are enough. Models without a tokenizer are compared by their
     counts. Raises ConfigError with counts, some of the ids that differ, and what to do."""
-    sizes = target.config.vocab_size, draft.config.vocab_size
-    words, own_words = _words(target), _words(draft)
-    if words is None or own_words is None:
+    sizes = target.size, draft.size
+    if target.words is None or draft.words is None:
         return _by_counts(target, draft, may_differ=may_differ)
-    wide = _filled(words, sizes[0]), _filled(own_words, sizes[1])
+    wide = _filled(target.words, sizes[0]), _filled(draft.words, sizes[1])
     differing = _differing(*wide)
     if differing and not may_differ:
         raise _refusal(target, draft, differing, wide)
@@ -63,28 +83,16 @@ def draft_vocabulary(
     return DraftVocabulary(_map(own, of_target), reason)
 
 
-def unlike(one: LoadedModel, other: LoadedModel) -> str:
+def unlike(one: ModelWords, other: ModelWords) -> str:
     """How the vocabularies of two models differ; empty where they are equal, tables of embeddings
     included. Models without a tokenizer are compared by their counts."""
-    sizes = one.config.vocab_size, other.config.vocab_size
-    if sizes[0] != sizes[1]:
-        return f"{sizes[0]} and {sizes[1]} tokens"
-    words, others = _words(one), _words(other)
-    if words is None or others is None:
+    if one.size != other.size:
+        return f"{one.size} and {other.size} tokens"
+    if one.words is None or other.words is None:
         return ""
-    differing = _differing(words, others)
-    shown = "; ".join(_difference(i, words, others) for i in differing[:N_SHOWN])
+    differing = _differing(one.words, other.words)
+    shown = "; ".join(_difference(i, one.words, other.words) for i in differing[:N_SHOWN])
     return f"{len(differing)} ids stand for other texts ({shown})" if differing else ""
-
-
-def _words(model: LoadedModel) -> list[_Word] | None:
-    """By id; None where there is no tokenizer."""
-    try:
-        tokenizer = load_tokenizer(model.source)
-    except ModelError:
-        return None
-    specials = tokenizer.special_ids
-    return [_Word(tokenizer.token_bytes(i), i in specials) for i in range(tokenizer.vocab_size)]
 
 
 def _filled(words: Sequence[_Word], n: int) -> list[_Word]:
@@ -108,25 +116,25 @@ def _is_text(word: _Word) -> bool:
     return bool(word.text) and not word.is_special
 
 
-def _by_counts(target: LoadedModel, draft: LoadedModel, *, may_differ: bool) -> DraftVocabulary:
-    n, own = target.config.vocab_size, draft.config.vocab_size
-    names = printable(target.source.name), printable(draft.source.name)
+def _by_counts(target: ModelWords, draft: ModelWords, *, may_differ: bool) -> DraftVocabulary:
+    n, own = target.size, draft.size
     if n != own and may_differ:
         raise ConfigError(
-            f"use_heterogeneous_vocab needs the tokenizers of {names[0]} and {names[1]}: one has "
-            "none that can be read, put its tokenizer.json beside it"
+            f"use_heterogeneous_vocab needs the tokenizers of {target.name} and {draft.name}: one "
+            "has none that can be read, put its tokenizer.json beside it"
         )
     if n != own:
         raise ConfigError(
-            f"{names[0]} has {n} tokens and the draft model {names[1]} {own}: take a draft model "
-            "with the same tokenizer, or drop the draft model, or use the methods suffix or ngram"
+            f"{target.name} has {n} tokens and the draft model {draft.name} {own}: take a draft "
+            "model with the same tokenizer, or drop the draft model, or use the methods suffix or "
+            "ngram"
         )
     return DraftVocabulary(None, f"as many tokens as the target, {n}; no tokenizer to compare")
 
 
 def _refusal(
-    target: LoadedModel,
-    draft: LoadedModel,
+    target: ModelWords,
+    draft: ModelWords,
     differing: Sequence[int],
     words: Sequence[Sequence[_Word]],
 ) -> ConfigError:
@@ -134,8 +142,8 @@ def _refusal(
     more = f"; and {len(differing) - N_SHOWN} more" if len(differing) > N_SHOWN else ""
     n, own = len(words[0]), len(words[1])
     return ConfigError(
-        f"{printable(target.source.name)} has {n} tokens and the draft model "
-        f"{printable(draft.source.name)} {own}: {len(differing)} ids stand for other texts "
+        f"{target.name} has {n} tokens and the draft model "
+        f"{draft.name} {own}: {len(differing)} ids stand for other texts "
         f"({shown}{more}). Take a draft model with the same tokenizer, or draft with the tokens "
         "that both have: use_heterogeneous_vocab"
     )
@@ -151,7 +159,7 @@ def _name(word: _Word) -> str:
 
 
 def _shared(
-    target: LoadedModel, draft: LoadedModel, words: Sequence[_Word], own_words: Sequence[_Word]
+    target: ModelWords, draft: ModelWords, words: Sequence[_Word], own_words: Sequence[_Word]
 ) -> DraftVocabulary:
     """By texts; of tokens with one text the last counts: bytes come before pieces."""
     ids = {word: i for i, word in enumerate(words) if word.text}
@@ -164,8 +172,8 @@ def _shared(
     told = f"{n_shared} of its {len(own_ids)} tokens are the target's ({share:.0%})"
     if share < MIN_SHARE:
         raise ConfigError(
-            f"the draft model {printable(draft.source.name)} beside "
-            f"{printable(target.source.name)}: {told}, at least {MIN_SHARE:.0%} are needed: take "
+            f"the draft model {draft.name} beside "
+            f"{target.name}: {told}, at least {MIN_SHARE:.0%} are needed: take "
             "a draft model with a tokenizer nearer to the target's, or use the methods suffix or "
             "ngram"
         )
