@@ -90,8 +90,9 @@ class DrafterStats(msgspec.Struct, frozen=True):
         return DrafterStats(self.method, *counts)
 
 
-class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
-    """A snapshot after a step; counters grow for the life of the engine."""
+class EngineStats(msgspec.Struct, tag="stats"):
+    """After a step; counters grow for the life of the engine. The scheduler counts in one of its
+    own, of which it tells copies."""
 
     step: int = 0
     n_running: int = 0
@@ -145,6 +146,15 @@ class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
     """By drafts, beside steps of one token for each request: an estimate; below 0: lost."""
     drafters: tuple[DrafterStats, ...] = ()
     """In the order of their methods in ``Ready.drafter``."""
+
+    def verified(self, drafter: int, n_drafted: int, n_accepted: int) -> None:
+        """A draft, of one of several drafters."""
+        self.n_drafts += 1
+        self.n_drafted += n_drafted
+        self.n_accepted += n_accepted
+        counts = 1, n_drafted, n_accepted
+        each = [x.plus(*counts) if i == drafter else x for i, x in enumerate(self.drafters)]
+        self.drafters = tuple(each)
 
 
 class StepEvents(msgspec.Struct, frozen=True, tag="events"):

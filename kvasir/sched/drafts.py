@@ -12,7 +12,7 @@ from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.drawn import Drawn
 from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.plan import MAX_DRAFTS, Copy, Move, Row, StepPlan, StepResult, Transfer
-from kvasir.sched.counters import Counters
+from kvasir.core.messages import EngineStats
 from kvasir.sched.following import Following
 from kvasir.sched.gaps import HeadGaps
 from kvasir.sched.making import Making
@@ -37,7 +37,7 @@ class Drafts:
         proposer: Proposer | None,
         config: SchedulerConfig,
         costs: CostModel,
-        counters: Counters,
+        counters: EngineStats,
         account: Account,
     ) -> None:
         """Raises ConfigError where layers with a state keep less than is drafted."""

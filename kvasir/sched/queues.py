@@ -10,7 +10,7 @@ from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
 from kvasir.core.request import LOWEST
 from kvasir.kv.manager import KVCacheManager, Match
-from kvasir.sched.counters import Counters
+from kvasir.core.messages import EngineStats
 from kvasir.sched.making import Making
 from kvasir.sched.order import Account, Order
 from kvasir.sched.preempt import of_most_slots
@@ -37,7 +37,7 @@ class Queues:
         order: Order,
         account: Account,
         timeline: Timeline,
-        counters: Counters,
+        counters: EngineStats,
         config: SchedulerConfig,
     ) -> None:
         self._kv = kv

@@ -20,7 +20,7 @@ from kvasir.kv.manager import KVCacheManager
 from kvasir.kv.tier import Disk
 from kvasir.sched.admit import check_priority, max_outputs_of
 from kvasir.sched.book import book, book_draft, book_forced, book_vector, n_settled, vector_of
-from kvasir.sched.counters import Counters
+from kvasir.sched.counters import told
 from kvasir.sched.drafts import Drafts, can_name
 from kvasir.sched.fair import make_policy
 from kvasir.sched.looking import Looking
@@ -69,7 +69,7 @@ class Scheduler:
         self._kv = KVCacheManager(config, key_root, self._n_ready, seconds, disk, clock)
         self._requests: dict[int, Request] = {}
         self._order, self._account = make_policy(config.sharing, self.costs)
-        self._counters = Counters(drafters=tuple(map(DrafterStats, config.drafters)))
+        self._counters = EngineStats(drafters=tuple(map(DrafterStats, config.drafters)))
         self._drafts = Drafts(proposer, config, self.costs, self._counters, self._account)
         self._queues = Queues(
             self._kv, self._order, self._account, self.timeline, self._counters, config
@@ -233,8 +233,9 @@ class Scheduler:
         return self._queues.running
 
     def stats(self) -> EngineStats:
-        n_running, n_waiting = len(self._queues.running), len(self._order)
-        return self._counters.stats(n_running, n_waiting, self._kv, self._timekeeper)
+        counters = self._counters
+        counters.n_running, counters.n_waiting = len(self._queues.running), len(self._order)
+        return told(counters, self._kv, self._timekeeper)
 
     def check(self) -> None:
         """Raises KvasirError unless queues, blocks and slots are consistent."""
@@ -314,7 +315,9 @@ class Scheduler:
             forced=making.forced,
             looks=making.looks_at,
         )
-        self._counters.ran(result.seconds, making.n_forced)
+        self._counters.step += 1
+        self._counters.step_seconds += result.seconds
+        self._counters.n_forced += making.n_forced
         return making
 
     def _book_decodes(self, making: Making, outputs: Sequence[RowOutput]) -> None:
