@@ -1,4 +1,4 @@
-// How packed weights lie in memory (ir/layouts.py has their names and sizes).
+// How packed weights lie in memory (exec/cpu/layouts.py has their names and sizes).
 #pragma once
 #include <stdint.h>
 

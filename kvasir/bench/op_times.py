@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from kvasir.bench.ceilings import Ceilings, bandwidth_for
 from kvasir.bench.ops import PEAK_OF_ROWS, Profile
 from kvasir.exec.cpu.executor import CpuExecutor
+from kvasir.exec.cpu.layouts import LAYOUTS
 from kvasir.exec.cpu.place_weights import MATRIX_OPS
 from kvasir.ir.cost import op_cost, weights_read
-from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.ops import Sizes
 from kvasir.ir.program import Op, Program
 

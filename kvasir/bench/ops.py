@@ -32,8 +32,8 @@ from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, SlotOpen, StepPlan, TableChange
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
-from kvasir.ir.cost import op_cost, weight_bytes
-from kvasir.ir.layouts import LAYOUTS
+from kvasir.exec.cpu.layouts import LAYOUTS
+from kvasir.ir.cost import op_cost
 from kvasir.ir.ops import Sizes
 from kvasir.ir.program import Op, Program
 from kvasir.timing.cost import Load, chunk_load
@@ -202,7 +202,7 @@ def _row(measured: _Measured, ceilings: Ceilings) -> dict[str, Any]:
 
 def _all_weights(program: Program) -> int:
     """Bytes."""
-    return int(sum(weight_bytes(weight) for weight in program.weights.values()))
+    return int(sum(weight.n_bytes for weight in program.weights.values()))
 
 
 def _rate(ceilings: Ceilings, kind: str) -> float | None:

@@ -7,10 +7,10 @@ import numpy as np
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
+from kvasir.exec.cpu.layouts import LAYOUTS
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.formats.decode import Bytes
 from kvasir.formats.types import FORMATS, TensorInfo
-from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.program import Program, Weight
 from kvasir.models import BlockSpec, LayerSpec, ModelConfig, build_program
 from kvasir.models.spec import ROPE, RopeConfig

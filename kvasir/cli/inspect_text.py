@@ -18,9 +18,9 @@ from kvasir.config.sizes import format_size
 from kvasir.engine.build import resolve_options
 from kvasir.exec.cpu.backend import CPU
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
+from kvasir.exec.cpu.layouts import LAYOUTS
 from kvasir.formats.types import FORMATS
 from kvasir.ir.fuse import fuse
-from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.phases import phases
 from kvasir.ir.pool import with_pool
 from kvasir.ir.printer import render

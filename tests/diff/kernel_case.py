@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
+from kvasir.exec.cpu import layouts
 from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.weights import PackTarget, pack_rows
 from kvasir.formats import types
 from kvasir.formats.decode import decode
-from kvasir.ir import layouts
 from tests.format_blocks import packed_values, random_blocks
 from tests.kv_codes import from_bf16, to_bf16
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
+from kvasir.exec.cpu import layouts
 from kvasir.exec.cpu.codes import ACT_CODES, EPILOGUE_CODES, LAYOUT_CODES
-from kvasir.ir import layouts
 from tests.diff.kernel_case import (
     FORMATS,
     LAYOUTS,

@@ -26,8 +26,8 @@ from kvasir.core.params import DRAWS, TokenParams
 from kvasir.exec.backend import ARITHMETIC
 from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
+from kvasir.exec.cpu.layouts import LAYOUTS
 from kvasir.formats.types import FORMATS
-from kvasir.ir.layouts import LAYOUTS
 from tests import tiny
 from tests.diff.kernel_case import FORMAT_OF, pack_format
 from tests.diff.linear_case import NONE, SILU, Activations

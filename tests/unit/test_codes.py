@@ -12,8 +12,8 @@ from kvasir import _native
 from kvasir.core.kvtypes import KV_TYPES
 from kvasir.core.params import TokenParams
 from kvasir.exec.cpu import codes
+from kvasir.exec.cpu.layouts import LAYOUTS
 from kvasir.exec.cpu.records import ROWS_OF, Buffer, Record, pack_buffers, pack_records
-from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.ops.attention import QK_NORMS
 from kvasir.ir.ops.linear import EPILOGUES
 from kvasir.ir.ops.moe import GROUP_SCORES, MAX_EXPERTS, SCORES

@@ -11,11 +11,11 @@ from kvasir import _native
 from kvasir.exec.cpu import weights
 from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT, common_layout
+from kvasir.exec.cpu.layouts import LAYOUTS
 from kvasir.exec.cpu.placement import placement
 from kvasir.exec.cpu.weights import PackTarget, pack_rows
 from kvasir.formats.decode import decode
 from kvasir.formats.types import FORMATS, STORED
-from kvasir.ir.layouts import LAYOUTS
 from tests import tiny
 from tests.format_blocks import packed_values, random_blocks
 from tests.loading import load

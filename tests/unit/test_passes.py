@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.cpu.place_weights import layout_for, place_weights
 from kvasir.ir.bundle import POOL
-from kvasir.ir.cost import op_cost, program_cost, weight_bytes, weights_read
+from kvasir.ir.cost import op_cost, program_cost, weights_read
 from kvasir.ir.fuse import fuse
 from kvasir.ir.ops import OPS, ShapeError, Sizes
 from kvasir.ir.phases import phases
@@ -246,7 +246,7 @@ def test_cost_of_a_step(llama: Program) -> None:
     )
     assert linear == 2 * elements
     assert cost.flops >= linear
-    assert sum(map(weight_bytes, matrices)) == elements * 4.5 / 8
+    assert sum(weight.n_bytes for weight in matrices) == elements * 4.5 / 8
     assert cost.bytes >= elements * 4.5 / 8
 
 
@@ -262,7 +262,7 @@ def test_cost_of_experts(mixtral: Program) -> None:
 
 def test_a_token_reads_a_row_of_the_embedding_and_its_experts(mixtral: Program) -> None:
     program = lower_passes(mixtral, dtype="auto", formats=all_as(mixtral, "Q4_0"))
-    n_bytes = {name: weight_bytes(weight) for name, weight in program.weights.items()}
+    n_bytes = {name: weight.n_bytes for name, weight in program.weights.items()}
     experts = sum(
         n_bytes[name] for op in program.ops if op.kind == "expert_linear" for name in op.weights
     )

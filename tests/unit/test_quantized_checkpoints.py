@@ -14,10 +14,10 @@ import pytest
 
 from kvasir.core.errors import ModelError
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
+from kvasir.exec.cpu.layouts import LAYOUTS
 from kvasir.exec.cpu.placement import placement
 from kvasir.formats.decode import values_of
 from kvasir.formats.types import TensorInfo
-from kvasir.ir.layouts import LAYOUTS
 from kvasir.weights.quantization.patterns import pattern_of
 from kvasir.weights.quantization.read import method_of
 from kvasir.weights.quantization.refused import REFUSED

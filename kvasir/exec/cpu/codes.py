@@ -16,7 +16,7 @@ ACT_CODES = _native.ENUMS["Act"]
 EPILOGUE_CODES = _native.ENUMS["Epilogue"]
 QK_NORM_CODES = _native.ENUMS["QkNorm"]
 LAYOUT_CODES = _native.ENUMS["Layout"]
-"""Of ``ir.layouts.LAYOUTS``."""
+"""Of ``cpu.layouts.LAYOUTS``."""
 KV_TYPE_CODES = _native.ENUMS["KvType"]
 """Of ``core.kvtypes.KV_TYPES``."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kvasir.exec.cpu.layouts import LAYOUTS
 from kvasir.formats.types import MODULE_FORMATS
-from kvasir.ir.layouts import LAYOUTS
 
 LAYOUT_OF_FORMAT = {
     "Q4_0": "q4z",

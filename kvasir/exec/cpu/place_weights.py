@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT, common_layout
-from kvasir.ir.layouts import LAYOUTS
+from kvasir.exec.cpu.layouts import LAYOUTS
 from kvasir.ir.numerics import MAX_ACT_BLOCK, act_block
 from kvasir.ir.ops.linear import ACTIVATES
 from kvasir.ir.ops.rows import NORMS
@@ -51,7 +51,12 @@ def _layouts(program: Program, dtype: str, formats: Mapping[str, str]) -> dict[s
         if op.kind in MATRIX_OPS and (_interleaves(op) or len({LAYOUTS[n].act for n in found}) > 1):
             # One op reads one activation type, and tiles of gate and up lie side by side.
             layouts |= dict.fromkeys(names, common_layout(found))
-    return {name: replace(weight, layout=layouts[name]) for name, weight in program.weights.items()}
+    return {name: _packed(weight, layouts[name]) for name, weight in program.weights.items()}
+
+
+def _packed(weight: Weight, layout: str) -> Weight:
+    kind = LAYOUTS[layout]
+    return replace(weight, layout=layout, bits=kind.bits, row_bits=kind.row_bits)
 
 
 def _interleaves(op: Op) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
+from kvasir.exec.cpu.layouts import LAYOUTS
 from kvasir.formats.types import FORMATS
-from kvasir.ir.cost import weight_bytes
-from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.program import Program
 from kvasir.weights.bind import Binding
 
@@ -49,7 +48,7 @@ def _line(program: Program, binding: Binding, form: str, layout: str, names: lis
     modules = {id(x): x for name in names for x in binding[name].tensors if x.module}
     if modules:
         stored = sum(tensor.n_bytes for tensor in modules.values())
-    packed = sum(weight_bytes(weight) for weight in weights)
+    packed = sum(weight.n_bytes for weight in weights)
     meaning = _MEANS.get(layout, f"{LAYOUTS[layout].bits:g} bits")
     count = "1 matrix" if len(names) == 1 else f"{len(names)} matrices"
     return f"{form} -> {meaning}: {count}, {stored / 1e6:.1f} -> {packed / 1e6:.1f} MB"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kvasir import _native
 from kvasir.exec.cpu.codes import LAYOUT_CODES
+from kvasir.exec.cpu.layouts import LAYOUTS
 from kvasir.exec.cpu.lower import WeightUse
 from kvasir.exec.cpu.packed import Keeping, PackedCache
 from kvasir.exec.cpu.packing import Packing, packing_of
@@ -18,7 +19,6 @@ from kvasir.exec.cpu.pages import LINE, WeightMemory
 from kvasir.exec.cpu.widen import TILE, widened_tiles
 from kvasir.formats.decode import decode, split
 from kvasir.formats.types import FORMATS
-from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.program import Weight
 from kvasir.weights.bind import Binding
 
