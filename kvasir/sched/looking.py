@@ -77,9 +77,9 @@ class Looking:
         if self._costs.towers is None or not making.flops:
             return
         self._costs.towers.observe(making.flops, seconds)
-        for request, flops in making.look_flops:
-            if request.finish is None:
-                account.owes(request, seconds * flops / making.flops)
+        for planned in making.looks:
+            if planned.request.finish is None:
+                account.owes(planned.request, seconds * planned.flops / making.flops)
 
     def _finish(self, making: Making, towers: TowerCosts, request: Request, media: Media) -> bool:
         """Whether the rows of a tile are there behind the looks of the plan."""

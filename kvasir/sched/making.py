@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kvasir.core.params import MAX_LOGPROBS
 from kvasir.core.plan import Row, SlotOpen, TableChange, TowerLook, reference
@@ -16,6 +18,14 @@ from kvasir.timing.pace import Pace
 
 MAX_SCORES = 4096
 """Logprobs of prompts in a step, alternatives included: to gather and tell them takes 15 ms."""
+
+
+class PlannedLook(NamedTuple):
+    request: Request
+    start: int
+    """Its tokens that were computed before."""
+    look: TowerLook
+    flops: float
 
 
 @dataclass(slots=True)
@@ -34,7 +44,7 @@ class Making:
     is being drawn, and whose next rows come behind the plan."""
     streaming: frozenset[str] = frozenset()
     """Tenants whose streams these are, where tenants are known."""
-    spent: dict[str, float] = field(default_factory=dict)
+    spent: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds that chunks of each tenant take."""
     contexts: dict[str, float] = field(default_factory=dict)
     """Seconds of its room that contexts of each tenant's streams have used."""
@@ -62,11 +72,7 @@ class Making:
     """Tokens that may turn out to be others."""
     n_kept: int = 0
     """Tokens that drafts leave, for what prompts have that sees each other."""
-    looks: list[TowerLook] = field(default_factory=list)
-    look_flops: list[tuple[Request, float]] = field(default_factory=list)
-    """For whom each is, and its operations."""
-    watchers: dict[Request, int] = field(default_factory=dict)
-    """Who has looks, and how many of its tokens were computed before."""
+    looks: list[PlannedLook] = field(default_factory=list)
     looked: float = 0.0
     """Seconds that looks are expected to take."""
     n_logits: int = 0
@@ -80,12 +86,15 @@ class Making:
     @property
     def flops(self) -> float:
         """Operations of all looks."""
-        return sum(flops for _, flops in self.look_flops)
+        return sum(planned.flops for planned in self.looks)
 
     @property
     def looks_at(self) -> list[tuple[int, int]]:
         """(request, tokens computed before) of those who have looks."""
-        return [(request.id, start) for request, start in self.watchers.items()]
+        found: dict[int, int] = {}
+        for planned in self.looks:
+            found.setdefault(planned.request.id, planned.start)
+        return list(found.items())
 
     def told(self, costs: CostModel) -> tuple[list[Request], float, float, float]:
         """For whom it computes, the seconds that it is expected to take, those without its drafts,
@@ -93,7 +102,7 @@ class Making:
         seconds, least = costs.step_seconds(self.load), costs.step_seconds(self.undrafted)
         if costs.towers is None or not self.looks:
             return self.owners, seconds, least, 0.0
-        owners = list(dict.fromkeys([*self.owners, *self.watchers]))
+        owners = list(dict.fromkeys([*self.owners, *(x.request for x in self.looks)]))
         most = costs.towers.most_seconds(self.flops)
         return owners, seconds + self.looked, least + self.looked, most
 
@@ -196,13 +205,10 @@ class Making:
 
     def look(self, request: Request, look: TowerLook, flops: float, seconds: float) -> None:
         """Pieces of a tower for ``request``, and what they take."""
-        self.looks.append(look)
-        self.look_flops.append((request, flops))
-        self.watchers.setdefault(request, request.n_computed)
+        self.looks.append(PlannedLook(request, request.n_computed, look, flops))
         self.looked += seconds
         if self.streaming and self.tenant_pace is not None:
-            tenant = request.standing.tenant
-            self.spent[tenant] = self.spent.get(tenant, 0.0) + seconds
+            self.spent[request.standing.tenant] += seconds
 
     def chunk(self, request: Request, n_tokens: int) -> None:
         """The next ``n_tokens`` of a request."""
@@ -211,7 +217,7 @@ class Making:
             seconds = costs.chunk_seconds(n_tokens, request.n_computed)
             if request.is_scoring:
                 seconds += n_tokens * costs.score_seconds(request.params.n_prompt_logprobs)
-            self.spent[tenant] = self.spent.get(tenant, 0.0) + seconds
+            self.spent[tenant] += seconds
         request.table.grow(request.n_computed + n_tokens)
         row = chunk_row(request, n_tokens)
         n_draws = row.n_logits

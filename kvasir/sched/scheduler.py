@@ -15,7 +15,6 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.messages import DrafterStats, EngineStats, TokenEvent
 from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult, Transfer
 from kvasir.core.request import LOWEST, EngineRequest
-from kvasir.kv.holders import Holder
 from kvasir.kv.manager import KVCacheManager
 from kvasir.kv.tier import Disk
 from kvasir.sched.admit import check_priority, max_outputs_of
@@ -66,7 +65,9 @@ class Scheduler:
         self._paces = make_paces(self.costs, config.itl_target)
         self._kept_drafts = max((group.drafts for group in config.sizes.groups), default=0)
         seconds = self.costs.chunk_seconds
-        self._kv = KVCacheManager(config, key_root, self._n_ready, seconds, disk, clock)
+        self._kv = KVCacheManager(
+            config, key_root, lambda holder: self._making.start_of(holder), seconds, disk, clock
+        )
         self._requests: dict[int, Request] = {}
         self._order, self._account = make_policy(config.sharing, self.costs)
         self._counters = EngineStats(drafters=tuple(map(DrafterStats, config.drafters)))
@@ -268,10 +269,6 @@ class Scheduler:
             making.draft(request, row, is_forced=request in forced)
         making.wait_for(ready or [x for x in self._queues.running if x.is_streaming])
 
-    def _n_ready(self, request: Holder) -> int:
-        """Tokens of a running request that the plans before the one in the making compute."""
-        return self._making.start_of(request)
-
     def _close_plan(self, making: Making) -> StepPlan:
         saves, loads, copies = self._kv.take_transfers()
         plan = StepPlan(
@@ -284,7 +281,7 @@ class Scheduler:
             copies=copies,
             saves=saves,
             loads=loads,
-            looks=tuple(making.looks),
+            looks=tuple([planned.look for planned in making.looks]),
             forgets=self._looking.close(making),
             follows=self._drafts.take_follows(making, copies, loads),
         )
