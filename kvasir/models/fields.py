@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
 import msgspec
 
 from kvasir.core.errors import ModelError
 from kvasir.models.family import NEUTRAL, Default, Family
-from kvasir.models.keys import LARGEST, Keys
+from kvasir.models.keys import LARGEST, Item, Keys
+from kvasir.models.spec import MAX_LAYERS
 
 
 class Fields(msgspec.Struct, frozen=True):
@@ -27,6 +29,15 @@ class Fields(msgspec.Struct, frozen=True):
         """Empty where files of this kind, or of the family, do not say it."""
         return self._known(name)[0] if self.has(name) else ""
 
+    def says(self, name: str) -> bool:
+        """Whether the file does."""
+        return self._says(self.key(name))
+
+    def raw(self, name: str) -> Any:
+        """None where the file does not say it."""
+        key = self.key(name)
+        return self.keys.raw(key) if key else None
+
     def integer(self, name: str, least: int = 1, most: int = 1 << 24) -> int:
         key, default = self._known(name)
         if isinstance(default, int) and not self._says(key):
@@ -35,15 +46,28 @@ class Fields(msgspec.Struct, frozen=True):
 
     def integers(self, name: str, n_layers: int, least: int = 1) -> tuple[int, ...]:
         """Of each layer, where files may say it of each or of all."""
-        key, _ = self._known(name)
-        if not self._says(key) or not isinstance(self.keys.raw(key), list | tuple):
+        if not isinstance(self.raw(name), list | tuple):
             return (self.integer(name, least),) * n_layers
-        return self.keys.integers(key, n_layers, least)
+        return self.keys.integers(self.key(name), n_layers, least)
+
+    def items(self, name: str, allowed: Iterable[Item], n_layers: int) -> tuple[Item, ...]:
+        """Of each layer one of ``allowed``."""
+        return self.keys.items(self.key(name), allowed, n_layers)
+
+    def layers(self, name: str) -> list[int] | None:
+        """Those that the file lists; None where it lists none."""
+        said = self.raw(name)
+        if said is None:
+            return None
+        if not isinstance(said, list) or not all(
+            type(i) is int and 0 <= i < MAX_LAYERS for i in said
+        ):
+            raise self.error(name, said, "a list of layers")
+        return said
 
     def of_some(self, name: str) -> int:
         """What files say of all layers, or of some beside 0 of the others."""
-        key = self.key(name)
-        said = self.keys.raw(key) if key else None
+        said = self.raw(name)
         if not isinstance(said, list | tuple):
             return self.integer(name)
         counts = {count for count in said if count != 0}
@@ -65,7 +89,7 @@ class Fields(msgspec.Struct, frozen=True):
 
     def is_true(self, name: str) -> bool:
         """A flag that files may say as a number, too."""
-        value = self.keys.raw(self.key(name)) if self._says(self.key(name)) else None
+        value = self.raw(name)
         return bool(value) if type(value) is int else self.flag(name)
 
     def word(self, name: str, allowed: Iterable[str]) -> str:

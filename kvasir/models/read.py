@@ -160,10 +160,9 @@ def _block(fields: Fields, tensors: TensorTable, layers: tuple[LayerSpec, ...]) 
 def _has_spans(fields: Fields, layers: tuple[LayerSpec, ...]) -> bool:
     """Files that may say it, do in a word; where it is of layers with a window, there have to be
     some."""
-    key = fields.key("spans")
-    if not key or not fields.keys.has(key):
-        return not key
-    fields.keys.word(key, ("vision",))
+    if not fields.says("spans"):
+        return not fields.key("spans")
+    fields.word("spans", ("vision",))
     return any(layer.window for layer in layers) or not fields.family.block.near_spans
 
 
@@ -244,10 +243,10 @@ def _window(fields: Fields) -> int:
 
 def _slides(fields: Fields, n_layers: int) -> list[bool]:
     """Of each layer: as said for each, or all from a first one on but every so many-th."""
-    types, first = fields.key("layer_types"), fields.integer("first_window", least=0)
-    if types and fields.keys.has(types):
+    first = fields.integer("first_window", least=0)
+    if fields.says("layer_types"):
         said = _CHUNKED if fields.family.block.chunked else _LAYER_TYPES[fields.kind]
-        return [each == said[1] for each in fields.keys.items(types, said, n_layers)]
+        return [each == said[1] for each in fields.items("layer_types", said, n_layers)]
     if fields.family.block.chunked:
         plain = _said_without_rope(fields, n_layers)
         return [i not in plain for i in range(n_layers)]
@@ -278,9 +277,9 @@ def _without_rope(fields: Fields, layers: tuple[LayerSpec, ...]) -> set[int]:
 
 def _said_without_rope(fields: Fields, n_layers: int) -> set[int]:
     """As said for each, or every so many-th."""
-    key, every = fields.key("rope_layers"), fields.integer("no_rope_every")
-    if key and fields.keys.raw(key):
-        ropes = fields.keys.items(key, (0, 1), n_layers)
+    every = fields.integer("no_rope_every")
+    if fields.raw("rope_layers"):
+        ropes = fields.items("rope_layers", (0, 1), n_layers)
         return {i for i, has_rope in enumerate(ropes) if not has_rope}
     return {i for i in range(n_layers) if every and (i + 1) % every == 0}
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kvasir.ir.ops.moe import MAX_EXPERTS, SCORES
 from kvasir.models.fields import Fields
 from kvasir.models.read_parts import EXPERTS, MLP, read_parts
-from kvasir.models.spec import MAX_LAYERS, ExpertConfig
+from kvasir.models.spec import ExpertConfig
 
 
 def read_mlps(fields: Fields, n_layers: int) -> list[tuple[int, ExpertConfig | None]]:
@@ -105,33 +105,21 @@ def _shared_size(fields: Fields) -> int:
 
 def _expert_size(fields: Fields) -> int:
     """As said, of all layers or of each; 0: that of an MLP."""
-    is_listed = isinstance(fields.keys.raw(fields.key("expert_size")), list | tuple)
+    is_listed = isinstance(fields.raw("expert_size"), list | tuple)
     return fields.of_some("expert_size") if is_listed else fields.integer("expert_size", least=0)
 
 
 def _sparse_layers(fields: Fields, n_layers: int) -> set[int]:
     """As said of each, or every so many-th layer from the first to the last that may have experts,
     but those that are said to have none."""
-    kinds = fields.key("mlp_types")
-    if kinds and fields.keys.has(kinds):
-        said = fields.keys.items(kinds, ("dense", "sparse"), n_layers)
+    if fields.says("mlp_types"):
+        said = fields.items("mlp_types", ("dense", "sparse"), n_layers)
         return {i for i, kind in enumerate(said) if kind == "sparse"}
-    listed = _listed_layers(fields, "sparse_layers")
+    listed = fields.layers("sparse_layers")
     if listed is not None:
-        return listed
+        return set(listed)
     first, every = fields.integer("first_sparse", least=0), fields.integer("sparse_every")
     last = fields.integer("last_sparse", least=-1)
     last = n_layers - 1 if last < 0 else min(last, n_layers - 1)
     sparse = {i for i in range(first, last + 1) if (i + 1) % every == 0}
-    return sparse - (_listed_layers(fields, "dense_layers") or set())
-
-
-def _listed_layers(fields: Fields, name: str) -> set[int] | None:
-    """None where the file lists none."""
-    key = fields.key(name)
-    said = fields.keys.raw(key) if key else None
-    if said is None:
-        return None
-    if not isinstance(said, list) or not all(type(i) is int and 0 <= i < MAX_LAYERS for i in said):
-        raise fields.error(name, said, "a list of layers")
-    return set(said)
+    return sparse.difference(fields.layers("dense_layers") or ())

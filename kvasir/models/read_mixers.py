@@ -7,7 +7,7 @@ from kvasir.ir.ops.scan import MAX_STATE_DIM, RULES
 from kvasir.ir.ops.state import MAX_TAPS
 from kvasir.models.fields import Fields
 from kvasir.models.read_parts import SCAN, read_parts
-from kvasir.models.spec import MAX_HEAD_DIM, MAX_LAYERS, ScanSpec
+from kvasir.models.spec import MAX_HEAD_DIM, ScanSpec
 from kvasir.models.tensors import tensor_name
 
 _ATTENTION = ("full_attention", "attention")
@@ -85,10 +85,8 @@ def _head_dim(fields: Fields, heads: int) -> int:
     if inner and inner % heads:
         name = "scan_inner" if said else "scan_expand"
         expected = f"{inner} columns in {fields.key('scan_heads')} = {heads} equal heads"
-        raise fields.error(name, fields.keys.raw(fields.key(name)), expected)
-    key = fields.key("scan_head_dim")
-    own = fields.keys.raw(key) if key else None
-    if inner and own in (None, "auto"):
+        raise fields.error(name, fields.raw(name), expected)
+    if inner and fields.raw("scan_head_dim") in (None, "auto"):
         return inner // heads
     dim = fields.integer("scan_head_dim", most=MAX_HEAD_DIM)
     if inner and dim * heads != inner:
@@ -101,8 +99,7 @@ def _expanded(fields: Fields) -> int:
 
 
 def _step_limits(fields: Fields) -> tuple[float, float]:
-    key = fields.key("step_limits")
-    said = fields.keys.raw(key) if key else None
+    said = fields.raw("step_limits")
     if said is None:
         return 0.0, float("inf")
     kinds = (int, float)
@@ -128,18 +125,15 @@ def _attends(fields: Fields, n_layers: int) -> list[bool]:
         return _by_interval(fields, n_layers)
     if fields.kind == "gguf":
         return [count != 0 for count in _listed_heads(fields, n_layers)]
-    kinds, listed = fields.key("mixers"), fields.keys.raw(fields.key("attention_layers"))
-    if fields.keys.has(kinds) or not fields.has("attention_layers"):
+    if fields.says("mixers") or not fields.has("attention_layers"):
         others = _CONVOLUTIONS if fields.has("n_taps") else _SCANS
         known = (*_ATTENTION, *others)
-        return [kind in _ATTENTION for kind in fields.keys.items(kinds, known, n_layers)]
+        return [kind in _ATTENTION for kind in fields.items("mixers", known, n_layers)]
+    listed = fields.layers("attention_layers")
     if listed is None and fields.has("scan_rule"):
         raise fields.error("mixers", None, "which layers attend, or a list of them")
     if listed is None:
         return [True] * n_layers
-    is_list = isinstance(listed, list)
-    if not is_list or not all(type(i) is int and 0 <= i < MAX_LAYERS for i in listed):
-        raise fields.error("attention_layers", listed, "a list of layers")
     first = fields.integer("first_layer", least=0)
     return [first + i in listed for i in range(n_layers)]
 
@@ -147,20 +141,20 @@ def _attends(fields: Fields, n_layers: int) -> list[bool]:
 def _by_interval(fields: Fields, n_layers: int) -> list[bool]:
     """As said for each layer, or every so many-th. GGUF files say which layers are recurrent, those
     that guess further tokens among them."""
-    kinds, every = fields.key("mixers"), fields.integer("attention_every")
-    if not fields.keys.has(kinds):
+    every = fields.integer("attention_every")
+    if not fields.says("mixers"):
         return [(i + 1) % every == 0 for i in range(n_layers)]
     if fields.kind == "hf":
         known = (*_ATTENTION, *_SCANS)
-        return [kind in _ATTENTION for kind in fields.keys.items(kinds, known, n_layers)]
+        return [kind in _ATTENTION for kind in fields.items("mixers", known, n_layers)]
     n_said = n_layers + fields.integer("draft_layers", least=0)
-    said = fields.keys.items(kinds, (False, True), n_said)
+    said = fields.items("mixers", (False, True), n_said)
     return [not is_recurrent for is_recurrent in said[:n_layers]]
 
 
 def _listed_heads(fields: Fields, n_layers: int) -> tuple[int, ...]:
     """One number stands for all layers."""
-    key, count = fields.key("n_kv_heads"), fields.of_some("n_kv_heads")
-    if not isinstance(fields.keys.raw(key), list | tuple):
+    count = fields.of_some("n_kv_heads")
+    if not isinstance(fields.raw("n_kv_heads"), list | tuple):
         return (count,) * n_layers
-    return fields.keys.items(key, (0, count), n_layers)
+    return fields.items("n_kv_heads", (0, count), n_layers)

@@ -33,5 +33,4 @@ def score_multiplier(fields: Fields) -> float:
 
 def _listed(fields: Fields, name: str, n: int) -> tuple[float, ...]:
     """Ones where the file lists none."""
-    key = fields.key(name)
-    return fields.keys.numbers(key, n) if key and fields.keys.has(key) else (1.0,) * n
+    return fields.keys.numbers(fields.key(name), n) if fields.says(name) else (1.0,) * n

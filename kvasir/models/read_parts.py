@@ -33,7 +33,7 @@ def read_parts(fields: Fields) -> tuple[str, ...]:
     if fields.kind == "gguf":
         return _by_sizes(fields)
     name = "parts" if fields.keys.has(fields.key("parts")) else "pattern"
-    said, known = fields.keys.raw(fields.key(name)), _WORDS if name == "parts" else _LETTERS
+    said, known = fields.raw(name), _WORDS if name == "parts" else _LETTERS
     is_listed = isinstance(said, list if name == "parts" else str)
     if not is_listed or not 0 < len(said) <= MAX_LAYERS or not all(x in known for x in said):
         expected = f"1 to {MAX_LAYERS} layers, each one of {', '.join(map(str, known))}"

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from kvasir.formats.mapped import TensorTable
 from kvasir.models.fields import Fields
-from kvasir.models.keys import Keys
 from kvasir.models.spec import LayerSpec
 from kvasir.models.stream_spec import StreamSpec
 from kvasir.models.tensors import MAX_STREAMS, tensor_name
@@ -43,8 +42,9 @@ def read_deviations(fields: Fields, layers: tuple[LayerSpec, ...]) -> tuple[Laye
     distribution, GGUF files how many deviations these are; minus infinity of none."""
     if not fields.has("sparsity"):
         return layers
-    key, n = fields.key("sparsity"), len(layers)
-    said = _default(fields.keys, key, n) if fields.kind == "hf" else fields.keys.raw(key)
+    n = len(layers)
+    said = fields.raw("sparsity")
+    said = _default(n) if said is None and fields.kind == "hf" else said
     least, most = (0, 1) if fields.kind == "hf" else (float("-inf"), 10)
     numbers = list(said) if isinstance(said, list | tuple) else []
     fits = all(type(x) in (int, float) and least <= x < most for x in numbers)
@@ -57,8 +57,6 @@ def read_deviations(fields: Fields, layers: tuple[LayerSpec, ...]) -> tuple[Laye
     return tuple(replace(layer, deviations=x if isfinite(x) else None) for layer, x in each)
 
 
-def _default(keys: Keys, key: str, n: int) -> object:
-    if (said := keys.raw(key)) is not None:
-        return said
+def _default(n: int) -> list[float]:
     n_sparse = _SPARSE_LAYERS if n > _SPARSE_LAYERS else 0
     return [_SPARSE] * n_sparse + [0.0] * (n - n_sparse)
