@@ -17,6 +17,8 @@ from kvasir.models.parts import (
     layer_embeddings,
     quick_rows,
     record_act,
+    record_embed,
+    record_head_norm,
     record_linear,
     record_norm,
     record_scale,
@@ -43,22 +45,20 @@ def build_program(
         builder.input("ends", ("T",), "i32")
     logit_rows = builder.input("logit_rows", ("R",), "i32")
     record_ropes(builder, config, rows)
-    embed = builder.weight("embed", (config.vocab_size, config.hidden_size))
-    x = builder.op("embed", (tokens,), "x", (embed,), scale=1.0)
-    if config.embed_scale != 1.0:
-        x = builder.op("scale", (x,), "x.scaled", factor=config.embed_scale, softcap=0.0)
+    hidden = config.hidden_size
+    x = record_embed(builder, tokens, "embed", (config.vocab_size, hidden), "x")
+    x = record_scale(builder, x, config.embed_scale, "x.scaled")
     deep: After | None = None
     if config.sees:
         x, deep = merged_rows(builder, config, x)
     if config.token_types:
-        table = builder.weight("types", (config.token_types, config.hidden_size))
-        of_type = builder.op(
-            "embed", (builder.input("types", ("T",), "i32"),), "x.types", (table,), scale=1.0
-        )
+        types = builder.input("types", ("T",), "i32")
+        shape = config.token_types, hidden
+        of_type = record_embed(builder, types, "types", shape, "x.types")
         x = builder.op("add", (x, of_type), "x.typed")
     if config.learned_positions:
-        table = builder.weight("positions", (config.max_positions, config.hidden_size))
-        at = builder.op("embed", ("positions",), "x.positions", (table,), scale=1.0)
+        shape = config.max_positions, hidden
+        at = record_embed(builder, "positions", "positions", shape, "x.positions")
         x = builder.op("add", (x, at), "x.placed")
     if config.block.sum_norms or config.block.embed_norm:
         x = record_norm(builder, config, x, "embed_norm", "x.norm")
@@ -258,16 +258,9 @@ class _Block:
 
     def _head_norm(self, x: str, name: str, n_heads: int, out: str = "") -> str:
         """Without a name, without a weight."""
-        dim = self.spec.head_dim
-        return self.builder.op(
-            "head_norm",
-            (x,),
-            out or f"{x}.norm",
-            (self._weight(name, (dim,)),) if name else (),
-            n_heads=n_heads,
-            head_dim=dim,
-            eps=self.config.norm_eps * self.config.head_share,
-        )
+        weights = (self._weight(name, (self.spec.head_dim,)),) if name else ()
+        eps = self.config.norm_eps * self.config.head_share
+        return record_head_norm(self.builder, x, out or f"{x}.norm", n_heads, eps, weights)
 
     def _rope(self, x: str, n_heads: int, table: str) -> str:
         dim, rope = self.spec.head_dim, self.config.ropes.get(self.spec.rope)
@@ -321,8 +314,7 @@ class _Block:
         y = self._inner_mlp(self._norm(x, "mlp_norm"), experts.shared_size)
         y = self._norm(y, "mlp_own_norm")
         routed = self._norm(x, "router_norm")
-        name = self._value("router.scaled")
-        routed = builder.op("scale", (routed,), name, factor=factor, softcap=0.0)
+        routed = self._scaled(routed, factor, "router.scaled")
         z = self._experts(experts, self._norm(x, "experts_norm"), routed)
         z = self._norm(z, "experts_post_norm")
         both = builder.op("add", (y, z), self._value("experts.shared"))

@@ -19,7 +19,7 @@ from kvasir.ir.vocabulary import drawing_target_ids
 from kvasir.models.decoder import record_blocks, record_reading_block
 from kvasir.models.export import After, Export
 from kvasir.models.lm_head import last_norm, record_logits
-from kvasir.models.parts import record_linear, record_norm
+from kvasir.models.parts import record_embed, record_linear, record_norm
 from kvasir.models.record_rope import record_ropes
 from kvasir.models.spec import ModelConfig
 from kvasir.models.tensors import weight_of
@@ -146,8 +146,8 @@ def head_program(head: LoadedHead, max_positions: int) -> tuple[Program, str]:
     logit_rows = builder.input("logit_rows", ("R",), "i32")
     feature = builder.input(FEATURE, ("T", config.hidden_size), "f32")
     record_ropes(builder, config, max_positions)
-    table = builder.weight("embed", (head.target.vocab_size, config.hidden_size))
-    both = [builder.op("embed", (tokens,), "x.token", (table,), scale=1.0), feature]
+    shape = head.target.vocab_size, config.hidden_size
+    both = [record_embed(builder, tokens, "embed", shape, "x.token"), feature]
     if layout.norms:
         names = ("layers.0.attn_norm" if layout.reads else "token_norm", "feature_norm")
         outs = ("x.token.norm", "x.feature.norm")

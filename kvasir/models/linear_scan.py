@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from kvasir.ir.builder import Builder
 from kvasir.ir.program import Attr, state_spec
-from kvasir.models.parts import record_linear, record_linears, record_scale
+from kvasir.models.parts import record_head_norm, record_linear, record_linears, record_scale
 from kvasir.models.spec import ModelConfig, ScanSpec
 
 DELTA_EPS = 1e-6
@@ -109,12 +109,5 @@ class _Scan:
         return self.builder.op("mul_columns", (y, gate), self.values + "scan.gated", column=0)
 
     def head_norm(self, y: str, n: int, weights: tuple[str, ...]) -> str:
-        return self.builder.op(
-            "head_norm",
-            (y,),
-            self.values + "scan.norm",
-            weights,
-            n_heads=n,
-            head_dim=self.spec.inner // n,
-            eps=self.config.norm_eps,
-        )
+        out, eps = self.values + "scan.norm", self.config.norm_eps
+        return record_head_norm(self.builder, y, out, n, eps, weights)

@@ -57,6 +57,21 @@ def record_linears(
     )
 
 
+def record_embed(
+    builder: Builder, ids: str, table: str, shape: tuple[int, int], out: str, scale: float = 1.0
+) -> str:
+    """``out``: rows of the table of that name and shape, by ``ids``, times a factor."""
+    return builder.op("embed", (ids,), out, (builder.weight(table, shape),), scale=scale)
+
+
+def record_head_norm(
+    builder: Builder, x: str, out: str, n_heads: int, eps: float, weights: tuple[str, ...] = ()
+) -> str:
+    """``out``: each of the equal heads of ``x`` by itself, times a weight or not."""
+    sizes = {"n_heads": n_heads, "head_dim": builder.columns(x) // n_heads}
+    return builder.op("head_norm", (x,), out, weights, **sizes, eps=eps)
+
+
 def record_scale(builder: Builder, x: str, factor: float, out: str) -> str:
     """``out``: ``x`` times a factor; ``x`` itself where that is 1."""
     if factor == 1.0:
@@ -85,23 +100,15 @@ def layer_embeddings(builder: Builder, config: ModelConfig, tokens: str, x: str)
     width, n_layers = config.layer_embed, len(config.layers)
     if not width:
         return ""
-    table = builder.weight("layer_embed", (config.layer_vocab, n_layers * width))
     if config.layer_vocab < config.vocab_size:
         ids = np.arange(config.vocab_size, dtype=np.float32)
         builder.constant(_IDS, np.where(ids < config.layer_vocab, ids, np.float32(0)))
         tokens = builder.op("rename_tokens", (tokens,), "e.tokens", ids=_IDS)
-    own = builder.op("embed", (tokens,), "e.own", (table,), scale=width**0.5)
+    shape = config.layer_vocab, n_layers * width
+    own = record_embed(builder, tokens, "layer_embed", shape, "e.own", width**0.5)
     y = record_linear(builder, x, "layer_proj", "e.proj", n_layers * width)
-    factor = config.hidden_size**-0.5
-    y = builder.op("scale", (y,), "e.scaled", factor=factor, softcap=0.0)
-    y = builder.op(
-        "head_norm",
-        (y,),
-        "e.norm",
-        (builder.weight("layer_proj_norm", (width,)),),
-        n_heads=n_layers,
-        head_dim=width,
-        eps=config.norm_eps,
-    )
+    y = record_scale(builder, y, config.hidden_size**-0.5, "e.scaled")
+    weights = (builder.weight("layer_proj_norm", (width,)),)
+    y = record_head_norm(builder, y, "e.norm", n_layers, config.norm_eps, weights)
     both = builder.op("add", (y, own), "e.sum")
-    return builder.op("scale", (both,), "e", factor=2.0**-0.5, softcap=0.0)
+    return record_scale(builder, both, 2.0**-0.5, "e")

@@ -5,20 +5,20 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvasir.core.tiles import CHANNELS, MAX_TOKENS, TileSpec
+from kvasir.core.tiles import CHANNELS, TileSpec
 from kvasir.models.family import PixtralTowerSpec
 from kvasir.models.keys import Keys
 from kvasir.models.qwen_tower import (
     CLIP_MEAN,
     CLIP_STD,
-    HEAD_STEP,
     MAX_FOLD,
     MAX_PATCH,
     THETA,
     QwenTower,
     channels,
+    plane_encoder,
 )
-from kvasir.models.spec import MAX_LAYERS, ROPE, LayerSpec, ModelConfig, RopeAxes, RopeConfig
+from kvasir.models.spec import MAX_LAYERS, ModelConfig
 
 _EPS = 1e-5
 _TEXT_EPS = 1e-6
@@ -80,21 +80,8 @@ def _encoder(spec: PixtralTowerSpec, vision: Keys) -> ModelConfig:
     dim = hidden // heads
     if vision.integer("head_dim", dim) != dim:
         raise vision.error("head_dim", vision.raw("head_dim"), f"hidden_size over heads, {dim}")
-    padded = -(-dim // HEAD_STEP) * HEAD_STEP
-    axes = RopeAxes((0, dim // 4, dim // 4))
-    rope = RopeConfig(_theta(vision), rotary_dim=0 if dim == padded else dim, axes=axes)
-    return ModelConfig(
-        family="pixtral_tower",
-        kind="hf",
-        block=replace(spec.block, act=vision.word("hidden_act", _ACTS, spec.block.act)),
-        vocab_size=0,
-        hidden_size=hidden,
-        layers=(LayerSpec(heads, heads, padded, inner),) * depth,
-        max_positions=MAX_TOKENS,
-        norm_eps=_EPS,
-        attention_scale=float(dim**-0.5),
-        ropes={ROPE: rope},
-    )
+    block = replace(spec.block, act=vision.word("hidden_act", _ACTS, spec.block.act))
+    return plane_encoder(block, hidden, heads, dim, inner, depth, _theta(vision), _EPS)
 
 
 def _theta(vision: Keys) -> float:

@@ -11,26 +11,18 @@ from kvasir.core.tiles import CHANNELS
 from kvasir.ir.builder import Builder
 from kvasir.ir.bundle import CORNERS, PATCHES, SHARES, Tower
 from kvasir.ir.ops.places import CORNERS as N_CORNERS
-from kvasir.ir.program import FloatArray, Program, Transform, Weight
+from kvasir.ir.program import Program, Transform, Weight
 from kvasir.models.decoder import record_blocks
-from kvasir.models.parts import record_linear, record_scale
+from kvasir.models.parts import record_embed, record_head_norm, record_linear, record_scale
 from kvasir.models.pooled_tower import PooledTower
-from kvasir.models.record_rope import record_angles
-from kvasir.models.rope import rope_table
-from kvasir.models.spec import ROPE, RopeConfig
+from kvasir.models.record_rope import plane_table, record_angles
+from kvasir.models.spec import ROPE
 
 
 def build_pooled_tower(config: PooledTower) -> Tower:
     """The raw programs."""
     at = np.zeros(0, np.int32)
     return Tower(_encoder(config), _connector(config), config.tile, at, axis=config.axis)
-
-
-def plane_table(theta: float, head_dim: int, rows: int) -> FloatArray:
-    """Of rope whose first pairs turn by lines and whose others by columns, with equal frequencies:
-    cos | sin, f32 [rows, head_dim]."""
-    cos, sin = np.split(rope_table(RopeConfig(theta), head_dim // 2, rows), 2, axis=1)
-    return np.concatenate([cos, cos, sin, sin], axis=1)
 
 
 def _encoder(config: PooledTower) -> Program:
@@ -58,8 +50,7 @@ def _standardized(builder: Builder, config: PooledTower, x: str) -> str:
         return x
     hidden = config.encoder.hidden_size
     types = builder.input("types", ("T",), "i32")
-    table = builder.weight("tower.minus_bias", (1, hidden))
-    bias = builder.op("embed", (types,), "tower.rows.bias", (table,), scale=1.0)
+    bias = record_embed(builder, types, "tower.minus_bias", (1, hidden), "tower.rows.bias")
     x = builder.op("add", (x, bias), "tower.rows.centred")
     return builder.op("weigh", (x,), "tower.rows.out", (builder.weight("tower.scale", (hidden,)),))
 
@@ -67,8 +58,7 @@ def _standardized(builder: Builder, config: PooledTower, x: str) -> str:
 def _connector(config: PooledTower) -> Program:
     builder, hidden = Builder("connector", _weight_of(config)), config.encoder.hidden_size
     x = builder.input(PATCHES, ("T", hidden), "f32")
-    eps = config.encoder.norm_eps
-    x = builder.op("head_norm", (x,), "tower.normed", n_heads=1, head_dim=hidden, eps=eps)
+    x = record_head_norm(builder, x, "tower.normed", 1, config.encoder.norm_eps)
     return builder.build((record_linear(builder, x, "tower.proj", "tower.media", config.out_size),))
 
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from kvasir.core.tiles import MAX_TOKENS, TileSpec
 from kvasir.models.family import PooledTowerSpec
 from kvasir.models.keys import Keys
-from kvasir.models.qwen_tower import HEAD_STEP, MAX_FOLD, MAX_PATCH
-from kvasir.models.spec import MAX_LAYERS, ROPE, LayerSpec, ModelConfig, RopeAxes, RopeConfig
+from kvasir.models.qwen_tower import MAX_FOLD, MAX_PATCH, plane_encoder
+from kvasir.models.spec import MAX_LAYERS, ModelConfig
 
 MOST_POSITIONS = 1 << 16
 """Of columns, and of lines."""
@@ -92,23 +92,10 @@ def _encoder(spec: PooledTowerSpec, vision: Keys) -> tuple[ModelConfig, int]:
     name = "num_hidden_layers"
     depth = vision.integer(name, spec.sizes[name], most=MAX_LAYERS)
     vision.word("hidden_activation", (_ACT,), _ACT)
-    padded = -(-dim // HEAD_STEP) * HEAD_STEP
-    axes = RopeAxes((0, dim // 4, dim // 4))
-    rope = RopeConfig(_theta(vision), rotary_dim=0 if dim == padded else dim, axes=axes)
-    encoder = ModelConfig(
-        family="pooled_tower",
-        kind="hf",
-        block=replace(spec.block, act="gelu_tanh"),
-        vocab_size=0,
-        hidden_size=hidden,
-        layers=(LayerSpec(heads, heads, padded, inner),) * depth,
-        max_positions=MAX_TOKENS,
-        norm_eps=vision.number("rms_norm_eps", _EPS),
-        attention_scale=dim / padded,
-        ropes={ROPE: rope},
-        head_share=dim / padded,
-    )
-    return encoder, dim
+    block, eps = replace(spec.block, act="gelu_tanh"), vision.number("rms_norm_eps", _EPS)
+    encoder = plane_encoder(block, hidden, heads, dim, inner, depth, _theta(vision), eps)
+    share = dim / encoder.layers[0].head_dim
+    return replace(encoder, attention_scale=share, head_share=share), dim
 
 
 def _theta(vision: Keys) -> float:

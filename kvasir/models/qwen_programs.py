@@ -17,7 +17,7 @@ from kvasir.models.decoder import record_blocks
 from kvasir.models.family import PixtralTowerSpec
 from kvasir.models.parts import QUICK, QUICK_GELU, record_linear, record_norm
 from kvasir.models.qwen_tower import QwenTower
-from kvasir.models.record_rope import record_angles
+from kvasir.models.record_rope import plane_table, record_angles
 from kvasir.models.rope import rope_table
 from kvasir.models.spec import ROPE, RopeConfig
 
@@ -102,14 +102,12 @@ class _Stage:
 
 
 def _plane_table(config: QwenTower, rows: int) -> FloatArray:
-    """Of rope whose first pairs turn by lines and whose others by columns, with equal frequencies,
-    or with every other one of a head each: cos | sin, f32 [rows, head_dim]."""
-    rope = RopeConfig(config.encoder.ropes[ROPE].theta)
-    if isinstance(config.spec, PixtralTowerSpec):
-        cos, sin = np.split(rope_table(rope, config.head_dim, rows), 2, axis=1)
-        return np.concatenate([cos[:, ::2], cos[:, 1::2], sin[:, ::2], sin[:, 1::2]], axis=1)
-    cos, sin = np.split(rope_table(rope, config.head_dim // 2, rows), 2, axis=1)
-    return np.concatenate([cos, cos, sin, sin], axis=1)
+    """As ``plane_table``; Pixtral's have every other frequency of a head each."""
+    theta, dim = config.encoder.ropes[ROPE].theta, config.head_dim
+    if not isinstance(config.spec, PixtralTowerSpec):
+        return plane_table(theta, dim, rows)
+    cos, sin = np.split(rope_table(RopeConfig(theta), dim, rows), 2, axis=1)
+    return np.concatenate([cos[:, ::2], cos[:, 1::2], sin[:, ::2], sin[:, 1::2]], axis=1)
 
 
 def _connector(config: QwenTower) -> Program:

@@ -9,7 +9,15 @@ from kvasir.core.tiles import CHANNELS, MAX_TOKENS, TileSpec
 from kvasir.ir.bundle import MAX_DEEP
 from kvasir.models.family import QwenTowerSpec
 from kvasir.models.keys import Keys
-from kvasir.models.spec import MAX_LAYERS, ROPE, LayerSpec, ModelConfig, RopeAxes, RopeConfig
+from kvasir.models.spec import (
+    MAX_LAYERS,
+    ROPE,
+    BlockSpec,
+    LayerSpec,
+    ModelConfig,
+    RopeAxes,
+    RopeConfig,
+)
 
 MAX_PATCH = 64
 """Pixels of a side."""
@@ -156,21 +164,32 @@ def _encoder_config(spec: QwenTowerSpec, vision: Keys) -> ModelConfig:
     act = _ACTS[spec.block.act]
     vision.word("hidden_act", (act,), act)
     dim = hidden // heads
-    padded = -(-dim // HEAD_STEP) * HEAD_STEP
-    rope = RopeConfig(
-        THETA,
-        rotary_dim=0 if dim == padded else dim,
-        axes=RopeAxes((0, dim // 4, dim // 4)),
-    )
+    return plane_encoder(spec.block, hidden, heads, dim, inner, depth, THETA, _EPS)
+
+
+def plane_encoder(
+    block: BlockSpec,
+    hidden: int,
+    heads: int,
+    dim: int,
+    inner: int,
+    depth: int,
+    theta: float,
+    eps: float,
+) -> ModelConfig:
+    """A model without vocabulary, whose tokens are patches: ``depth`` equal layers, whose heads of
+    ``dim`` numbers are padded, and turn by lines and columns."""
+    padded, axes = -(-dim // HEAD_STEP) * HEAD_STEP, RopeAxes((0, dim // 4, dim // 4))
+    rope = RopeConfig(theta, rotary_dim=0 if dim == padded else dim, axes=axes)
     return ModelConfig(
-        family="qwen_tower",
+        family="tower",
         kind="hf",
-        block=spec.block,
+        block=block,
         vocab_size=0,
         hidden_size=hidden,
         layers=(LayerSpec(heads, heads, padded, inner),) * depth,
         max_positions=MAX_TOKENS,
-        norm_eps=_EPS,
+        norm_eps=eps,
         attention_scale=float(dim**-0.5),
         ropes={ROPE: rope},
     )

@@ -9,6 +9,7 @@ import numpy as np
 from kvasir.ir.builder import Builder
 from kvasir.ir.bundle import ROPE_POSITIONS
 from kvasir.ir.ops.places import AXES
+from kvasir.ir.program import FloatArray
 from kvasir.models.rope import rope_table
 from kvasir.models.spec import NO_ROPE, ModelConfig, RopeConfig
 
@@ -50,6 +51,13 @@ def record_angles(
             sections=rope.axes.sections,
             woven=rope.axes.woven,
         )
+
+
+def plane_table(theta: float, head_dim: int, rows: int) -> FloatArray:
+    """Of rope whose first pairs turn by lines and whose others by columns, with equal frequencies:
+    cos | sin, f32 [rows, head_dim]."""
+    cos, sin = np.split(rope_table(RopeConfig(theta), head_dim // 2, rows), 2, axis=1)
+    return np.concatenate([cos, cos, sin, sin], axis=1)
 
 
 def turned_by(name: str, rope: RopeConfig | None) -> str:

@@ -11,7 +11,7 @@ from kvasir.core.errors import ModelError
 from kvasir.ir.builder import Builder
 from kvasir.ir.program import Attr
 from kvasir.models.export import After
-from kvasir.models.parts import record_linear, record_norm
+from kvasir.models.parts import record_linear, record_norm, record_scale
 from kvasir.models.spec import ModelConfig
 from kvasir.models.stream_spec import StreamSpec
 
@@ -69,7 +69,7 @@ class _Streams:
         for i in range(1, self.spec.n):
             y = self.matched(self.taken(joined, i, f"left.{i}"), i, "out", first)
             total = self.builder.op("add", (total, y), f"left.sum{i}")
-        return self.builder.op("scale", (total,), "x.left", factor=1 / self.spec.n, softcap=0.0)
+        return record_scale(self.builder, total, 1 / self.spec.n, "x.left")
 
     def matched(self, x: str, i: int, way: str, like: str) -> str:
         name = f"stream_{way}{i}"

@@ -13,7 +13,7 @@ from kvasir.ir.bundle import IS_MEDIA, PATCHES, Tower
 from kvasir.ir.program import Program, Transform, Weight
 from kvasir.ir.tiles import Ints, folded
 from kvasir.models.decoder import record_blocks
-from kvasir.models.parts import record_linear, record_norm
+from kvasir.models.parts import record_embed, record_linear, record_norm
 from kvasir.models.pooled_programs import build_pooled_tower
 from kvasir.models.pooled_tower import PooledTower
 from kvasir.models.qwen_programs import build_qwen_tower
@@ -67,8 +67,8 @@ def _encoder(config: TowerConfig) -> Program:
     x = record_linear(builder, patches, "tower.patch", "tower.x.patch", hidden, bias=True)
     if tile.n_first:
         x = _with_first(builder, x, hidden)
-    table = builder.weight("tower.positions", (encoder.max_positions, hidden))
-    position = builder.op("embed", (at,), "tower.x.positions", (table,), scale=1.0)
+    shape = encoder.max_positions, hidden
+    position = record_embed(builder, at, "tower.positions", shape, "tower.x.positions")
     x = builder.op("add", (x, position), "tower.x")
     x = record_blocks(builder, encoder, x, prefix="tower.")
     if "norm" in config.spec.tensors:
@@ -80,16 +80,15 @@ def _with_first(builder: Builder, x: str, hidden: int) -> str:
     """``x`` with a row of its own in place of what no patch makes."""
     types = builder.input("types", ("T",), "i32")
     is_first = builder.input(IS_MEDIA, ("T",), "i32")
-    table = builder.weight("tower.first", (1, hidden))
-    first = builder.op("embed", (types,), "tower.x.first", (table,), scale=1.0)
+    first = record_embed(builder, types, "tower.first", (1, hidden), "tower.x.first")
     return builder.op("merge_embeds", (x, first, is_first), "tower.x.all")
 
 
 def _newline(config: TowerConfig) -> Program:
     builder, out = Builder("newline", _weight_of(config)), config.out_size
     types = builder.input("types", ("T",), "i32")
-    table = builder.weight("tower.newline", (1, out))
-    return builder.build((builder.op("embed", (types,), "tower.end", (table,), scale=1.0),))
+    end = record_embed(builder, types, "tower.newline", (1, out), "tower.end")
+    return builder.build((end,))
 
 
 def _connector(config: TowerConfig) -> Program:
