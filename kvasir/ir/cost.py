@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from math import prod
 
-from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.memory import plane_bytes
 from kvasir.ir.ops import OPS, Call, Cost, Sizes
-from kvasir.ir.program import Op, Program, Value, Weight
-
-
-def weight_bytes(weight: Weight) -> float:
-    """Packed size, without the padding of the last tile; not placed yet counts as f32."""
-    layout = LAYOUTS[weight.layout or "f32"]
-    return (weight.n_elements * layout.bits + prod(weight.shape[:-1]) * layout.row_bits) / 8
+from kvasir.ir.program import Op, Program, Value
 
 
 def op_cost(program: Program, op: Op, sizes: Sizes) -> Cost:
@@ -54,7 +46,7 @@ def _sum(calls: Iterable[Call]) -> Cost:
 
 
 def _weights_read(call: Call) -> float:
-    return OPS[call.op.kind].weight_share(call) * sum(map(weight_bytes, call.weights))
+    return OPS[call.op.kind].weight_share(call) * sum(weight.n_bytes for weight in call.weights)
 
 
 def _value_bytes(call: Call, value: Value) -> float:

@@ -66,8 +66,8 @@ class Weight(msgspec.Struct, frozen=True):
     """A parameter: [N, K] (linear, embedding), [E, N, K] (experts) or [K] (norms, biases).
 
     ``sources`` are tensor names in the model file, stacked along a new first axis when there is
-    more than one. ``layout`` is the packed form chosen by ``place_weights`` ("f32" "bf16" "q8"
-    "q4z" "q4m"); empty before it.
+    more than one. ``layout`` is the packed form that a backend's passes chose, by its own name;
+    empty before.
     """
 
     name: str
@@ -75,10 +75,19 @@ class Weight(msgspec.Struct, frozen=True):
     sources: tuple[str, ...] = ()
     transforms: tuple[Transform, ...] = ()
     layout: str = ""
+    bits: float = 32
+    """Of an element where it is packed, scales and mins included; not placed yet it is f32."""
+    row_bits: int = 0
+    """What a row has beside its elements."""
 
     @property
     def n_elements(self) -> int:
         return prod(self.shape)
+
+    @property
+    def n_bytes(self) -> float:
+        """Packed size, without the padding of the last tile."""
+        return (self.n_elements * self.bits + prod(self.shape[:-1]) * self.row_bits) / 8
 
 
 def freeze(attrs: Mapping[str, Attr]) -> Mapping[str, Attr]:

@@ -15,7 +15,7 @@ BY_NAME = {case.name: case for case in OP_CASES}
     [
         ("linear-3-f32", "w is \\(17, 95\\), rows have 96"),
         ("norm-f32-33", "w is \\(17, 95\\), rows have 33 elements"),
-        ("lm-head-f32", "w is \\(17, 95\\), rows have 96 elements"),
+        ("lm-head-f32", "w is \\(17, 95\\), expected \\(17, 96\\)"),
     ],
 )
 def test_misfits_are_named(name: str, message: str) -> None:

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.ir.ops.shapes import ShapeRule
 from kvasir.ir.ops.types import Arrays, Call, Env, Inputs, Outputs, Types, Values, Weights
 from kvasir.ir.program import FloatArray, Op
 
@@ -38,7 +39,7 @@ class OpDef(msgspec.Struct, frozen=True):
 
 def defines(
     stages: frozenset[str],
-    infer: InferRule,
+    infer: InferRule | str,
     *,
     n_ins: tuple[int, int | None] = (1, 1),
     n_weights: tuple[int, int | None] = (0, 0),
@@ -49,13 +50,17 @@ def defines(
 ) -> Callable[[Reference], OpDef]:
     """Makes a definition of a reference, whose name is that of the op.
 
-    ``infer`` gives the types of the outputs and raises ``ShapeError`` on operands that do not fit.
-    ``n_ins`` and ``n_weights`` are (least, most) counts; most None means any number.
+    ``infer`` gives the types of the outputs and raises ``ShapeError`` on operands that do not fit;
+    a text is a ``ShapeRule``, which has the counts. Else ``n_ins`` and ``n_weights`` are those,
+    (least, most); most None means any number.
     ``extra_bytes``: traffic beyond operands and weights, the KV cache. ``weight_share``: part of
     the weights' bytes that one step reads: embedding rows, chosen experts.
     """
-    rules = (n_ins, n_weights, attrs, flops, extra_bytes, weight_share)
-    return lambda reference: OpDef(reference.__name__, stages, infer, reference, *rules)
+    if isinstance(infer, str):
+        infer = ShapeRule(infer)
+        n_ins, n_weights = infer.n_ins, infer.n_weights
+    rule, rules = infer, (n_ins, n_weights, attrs, flops, extra_bytes, weight_share)
+    return lambda reference: OpDef(reference.__name__, stages, rule, reference, *rules)
 
 
 def per_element(factor: float) -> CostRule:

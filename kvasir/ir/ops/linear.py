@@ -9,10 +9,10 @@ import numpy as np
 
 from kvasir.ir.numerics import wide
 from kvasir.ir.ops.base import BOTH, attrs_of, defines, f32
-from kvasir.ir.ops.checks import require, require_columns, require_shape, require_type, width
+from kvasir.ir.ops.checks import require, require_columns, require_shape, width
 from kvasir.ir.ops.rows import activate, as_type, gated, typed
 from kvasir.ir.ops.types import Arrays, Call, Env, Inputs, Outputs, Types, Values, Weights
-from kvasir.ir.program import Op, TensorType
+from kvasir.ir.program import Op
 
 EPILOGUES = ("none", "add", "gated", "act")
 ACTIVATES = ("gated", "act")
@@ -30,14 +30,7 @@ def matmul_flops(call: Call) -> float:
     return 2.0 * call.rows(call.outs[0]) * matrices
 
 
-def _embed_infer(op: Op, ins: Values, weights: Weights) -> Types:
-    require_type(ins[0], "i32", rank=1)
-    return (TensorType((ins[0].shape[0], weights[0].shape[1])),)
-
-
-@defines(
-    BOTH, _embed_infer, n_weights=(1, 1), attrs=attrs_of(scale=float), weight_share=_rows_share
-)
+@defines(BOTH, "i32[r] | [n,c] -> [r,c]", attrs=attrs_of(scale=float), weight_share=_rows_share)
 def embed(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Rows of the embedding by token id, times scale."""
     return (f32(weights[0][ins[0]] * np.float32(op.number("scale"))),)
@@ -97,26 +90,14 @@ def linear(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (y + ins[1] if op.word("epilogue") == "add" else y,)
 
 
-def _lm_head_infer(op: Op, ins: Values, weights: Weights) -> Types:
-    require_columns(weights[0], width(ins[0]))
-    for bias in weights[1:]:
-        require_shape(bias, weights[0].shape[:1])
-    return (TensorType((ins[0].shape[0], weights[0].shape[0])),)
-
-
-@defines(BOTH, _lm_head_infer, n_weights=(1, 2), flops=matmul_flops)
+@defines(BOTH, "*[r,k] | [n,k] [n]? -> [r,n]", flops=matmul_flops)
 def lm_head(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Logits of the gathered rows, + bias where there is one."""
     logits = wide(ins[0]) @ weights[0].T.astype(np.float64)
     return (f32(logits + weights[1] if len(weights) == 2 else logits),)
 
 
-def _sample_infer(op: Op, ins: Values, weights: Weights) -> Types:
-    width(ins[0])
-    return (TensorType((ins[0].shape[0],), "i32"),)
-
-
-@defines(BOTH, _sample_infer)
+@defines(BOTH, "[r,n] -> i32[r]")
 def sample(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """One token for each logit row."""
     return (env.sample(ins[0]),)

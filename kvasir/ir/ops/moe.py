@@ -182,14 +182,7 @@ def _shares(last: FloatArray) -> FloatArray:
     return np.ones(last.shape, np.float32) if last.dtype == np.int32 else last
 
 
-def _spread_infer(op: Op, ins: Values, weights: Weights) -> Types:
-    require_type(ins[0], "f32")
-    require_type(ins[1], "f32")
-    require_shape(ins[1], (ins[0].shape[0], op.integer("top_k")))
-    return (TensorType(("P", width(ins[0]))),)
-
-
-@defines(BOTH, _spread_infer, n_ins=(2, 2), attrs=attrs_of(top_k=int), flops=per_element(1))
+@defines(BOTH, "[r,c] [r,top_k] -> [P,c]", attrs=attrs_of(top_k=int), flops=per_element(1))
 def spread(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Pair rows: each token's row times the weight of each of its experts."""
     pairs = ins[0][:, None] * ins[1][..., None]
@@ -230,16 +223,9 @@ def expert_linear(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (gated(parts[0], parts[1], op.word("act")) if is_gated else f32(parts[0]),)
 
 
-def _combine_infer(op: Op, ins: Values, weights: Weights) -> Types:
-    require(ins[0].shape[0] == "P", f"{ins[0].name} has {ins[0].shape[0]} rows, expected P")
-    require_shape(ins[1], (ins[1].shape[0], op.integer("top_k")))
-    return (TensorType((ins[1].shape[0], width(ins[0]))),)
-
-
 @defines(
     LOWERED,
-    _combine_infer,
-    n_ins=(2, 2),
+    "[P,c] *[r,top_k] -> [r,c]",
     attrs=attrs_of(top_k=int),
     flops=lambda call: 2.0 * call.op.integer("top_k") * per_element(1)(call),
 )

@@ -47,19 +47,7 @@ def angles(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (np.concatenate([table[at, pairs], table[at, pairs + len(axes)]], axis=1),)
 
 
-def _between_infer(op: Op, ins: Values, weights: Weights) -> Types:
-    corners, shares = ins
-    require_type(corners, "i32")
-    require_type(shares, "f32")
-    for value in ins:
-        require_shape(value, (ins[0].shape[0], CORNERS))
-    require(
-        len(weights[0].shape) == 2, f"{weights[0].name} is {weights[0].shape}, expected a table"
-    )
-    return (TensorType((corners.shape[0], weights[0].shape[1])),)
-
-
-@defines(BOTH, _between_infer, n_ins=(2, 2), n_weights=(1, 1), flops=per_element(7))
+@defines(BOTH, "i32[r,4] [r,4] | [n,c] -> [r,c]", flops=per_element(7))
 def between(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Of four rows of a table [T, 4] their shares [T, 4], each product rounded, added in order."""
     corners, shares = ins

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvasir.ir.ops.base import BOTH, attrs_of, defines, f32, per_element
-from kvasir.ir.ops.checks import require, require_columns, require_shape, require_type, width
+from kvasir.ir.ops.checks import require, require_type, width
 from kvasir.ir.ops.types import Arrays, Env, Inputs, Outputs, Types, Values, Weights
 from kvasir.ir.program import Op, TensorType
 
@@ -26,36 +26,19 @@ def mul_columns(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (f32(ins[0] * ins[1][:, first : first + ins[0].shape[1]]),)
 
 
-def _weigh_infer(op: Op, ins: Values, weights: Weights) -> Types:
-    require_type(ins[0], "f32")
-    require_columns(weights[0], width(ins[0]), rank=1)
-    return (TensorType(ins[0].shape),)
-
-
-@defines(BOTH, _weigh_infer, n_weights=(1, 1), flops=per_element(1))
+@defines(BOTH, "[r,c] | [c] -> [r,c]", flops=per_element(1))
 def weigh(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Each column of rows times its own factor."""
     return (f32(ins[0] * weights[0]),)
 
 
-def _weigh_experts_infer(op: Op, ins: Values, weights: Weights) -> Types:
-    shares, ids = ins
-    require_type(ids, "i32")
-    require_type(shares, "f32")
-    require_shape(shares, ids.shape)
-    require(
-        len(weights[0].shape) == 1, f"{weights[0].name} is {weights[0].shape}, expected a vector"
-    )
-    return (TensorType(shares.shape),)
-
-
-@defines(BOTH, _weigh_experts_infer, n_ins=(2, 2), n_weights=(1, 1), flops=per_element(1))
+@defines(BOTH, "[r,k] i32[r,k] | [n] -> [r,k]", flops=per_element(1))
 def weigh_experts(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Routing weights times a factor of the expert that each belongs to."""
     return (f32(ins[0] * weights[0][ins[1].astype(np.int64)]),)
 
 
-@defines(BOTH, _weigh_infer, n_weights=(1, 1), flops=per_element(1))
+@defines(BOTH, "[r,c] | [c] -> [r,c]", flops=per_element(1))
 def gather_columns(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Rows with the columns that the vector names, each in its place."""
     return (f32(ins[0][:, weights[0].astype(np.int64)]),)

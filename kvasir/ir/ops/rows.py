@@ -87,13 +87,6 @@ def soften(x: NDArray[np.float64], cap: float) -> NDArray[np.float64]:
     return cap * np.tanh(x / cap) if cap > 0 else x
 
 
-def _same(op: Op, ins: Values, weights: Weights) -> Types:
-    for value in ins:
-        require_type(value, "f32")
-        require_shape(value, ins[0].shape)
-    return (TensorType(ins[0].shape),)
-
-
 def typed(op: Op, shape: tuple[str | int, ...], part: int) -> TensorType:
     """The rows that ``op`` gives as its ``to`` and ``block`` say, in whole ``part`` columns."""
     dtype, block = op.word("to"), op.integer("block")
@@ -135,7 +128,7 @@ def _head_norm_infer(op: Op, ins: Values, weights: Weights) -> Types:
     require_heads(ins[0], heads, dim)
     for weight in weights:
         require_shape(weight, (dim,))
-    return _same(op, ins, weights)
+    return (ins[0].type,)
 
 
 @defines(BOTH, _head_norm_infer, n_weights=(0, 1), attrs=_HEADS, flops=per_element(4))
@@ -154,49 +147,37 @@ def cast(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (as_type(ins[0], op.word("to"), op.integer("block")),)
 
 
-@defines(RAW, _same, n_ins=(2, 2), attrs=attrs_of(act=str), flops=per_element(9))
+@defines(RAW, "[r,c] [r,c] -> [r,c]", attrs=attrs_of(act=str), flops=per_element(9))
 def gated_act(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """act(gate) * up, or what else ``act`` makes of both."""
     return (gated(wide(ins[0]), wide(ins[1]), op.word("act")),)
 
 
-@defines(BOTH, _same, attrs=attrs_of(act=str), flops=per_element(8))
+@defines(BOTH, "[r,c] -> [r,c]", attrs=attrs_of(act=str), flops=per_element(8))
 def act(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """act(x)."""
     return (f32(activate(wide(ins[0]), op.word("act"))),)
 
 
-@defines(BOTH, _same, n_ins=(2, 2), flops=per_element(1))
+@defines(BOTH, "[r,c] [r,c] -> [r,c]", flops=per_element(1))
 def add(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """a + b."""
     return (f32(ins[0] + ins[1]),)
 
 
-@defines(BOTH, _same, attrs=_SCALE, flops=per_element(2))
+@defines(BOTH, "[r,c] -> [r,c]", attrs=_SCALE, flops=per_element(2))
 def scale(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """x * factor, then cap * tanh(x / cap) when softcap > 0."""
     return (f32(soften(wide(ins[0]) * np.float32(op.number("factor")), op.number("softcap"))),)
 
 
-def _gate_rows_infer(op: Op, ins: Values, weights: Weights) -> Types:
-    require_type(ins[0], "f32")
-    require_type(ins[1], "f32")
-    require_shape(ins[1], (ins[0].shape[0], 1))
-    return (TensorType(ins[0].shape),)
-
-
-@defines(BOTH, _gate_rows_infer, n_ins=(2, 2), flops=per_element(1))
+@defines(BOTH, "[r,c] [r,1] -> [r,c]", flops=per_element(1))
 def gate_rows(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Each row times the sigmoid of its gate."""
     return (f32(ins[0] * sigmoid(wide(ins[1]))),)
 
 
-def _gather_infer(op: Op, ins: Values, weights: Weights) -> Types:
-    require_type(ins[1], "i32", rank=1)
-    return (TensorType((ins[1].shape[0], *ins[0].shape[1:])),)
-
-
-@defines(BOTH, _gather_infer, n_ins=(2, 2), flops=per_element(0))
+@defines(BOTH, "*[s,c] i32[r] -> [r,c]", flops=per_element(0))
 def gather_rows(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Rows of x by id."""
     return (ins[0][ins[1]],)
@@ -215,13 +196,7 @@ def join_columns(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (f32(np.concatenate(ins, axis=1)),)
 
 
-def _merge_infer(op: Op, ins: Values, weights: Weights) -> Types:
-    require_type(ins[2], "i32", rank=1)
-    require_shape(ins[2], ins[0].shape[:1])
-    return _same(op, ins[:2], weights)
-
-
-@defines(BOTH, _merge_infer, n_ins=(3, 3), flops=per_element(0))
+@defines(BOTH, "[r,c] [r,c] i32[r] -> [r,c]", flops=per_element(0))
 def merge_embeds(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Rows of x, or of the second input where the third is not 0."""
     out, is_given = f32(ins[0]).copy(), ins[2] != 0
@@ -229,7 +204,7 @@ def merge_embeds(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (out,)
 
 
-@defines(BOTH, _merge_infer, n_ins=(3, 3), flops=per_element(1))
+@defines(BOTH, "[r,c] [r,c] i32[r] -> [r,c]", flops=per_element(1))
 def add_embeds(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Rows of x, and where the third input is not 0 their sum with those of the second."""
     out, is_given = f32(ins[0]).copy(), ins[2] != 0
@@ -237,7 +212,7 @@ def add_embeds(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (out,)
 
 
-@defines(BOTH, _same, flops=per_element(2))
+@defines(BOTH, "[r,c] -> [r,c]", flops=per_element(2))
 def pool(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Mean of each request's rows so far, summed in float64 in the order of their positions."""
     return (env.pool(ins[0]),)

@@ -97,14 +97,7 @@ def add_to_streams(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (f32(x.reshape(ins[0].shape)),)
 
 
-def _alike(op: Op, ins: Values, weights: Weights) -> Types:
-    for value in ins:
-        require_type(value, "f32")
-        require_shape(value, ins[0].shape)
-    return (TensorType(ins[0].shape),)
-
-
-@defines(BOTH, _alike, n_ins=(2, 2), attrs=attrs_of(eps=float), flops=per_element(6))
+@defines(BOTH, "[r,c] [r,c] -> [r,c]", attrs=attrs_of(eps=float), flops=per_element(6))
 def match_rows(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Rows times the root mean square of others, over their own; of the mean ``eps`` at least."""
     own, like = ((wide(x) ** 2).mean(axis=1, keepdims=True) for x in ins)
@@ -113,8 +106,7 @@ def match_rows(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
 
 @defines(
     BOTH,
-    _alike,
-    n_ins=(2, 2),
+    "[r,c] [r,c] -> [r,c]",
     attrs=attrs_of(deviations=float, act=str),
     flops=per_element(14),
 )
