@@ -275,9 +275,7 @@ class KVCacheManager:
 
     def _on_disk(self, holder: Holder, hit: Hit, n_tokens: int, n_spare: int) -> OnDisk | None:
         depth, n_full = hit.node.depth, n_tokens // self.cache.block_size
-        if self.tier is None or depth >= n_full:
-            return OnDisk(depth)
-        if not self.cache.fits(hit, n_tokens + 1, n_spare):
+        if self.tier is None or depth >= n_full or not self.cache.fits(hit, n_tokens + 1, n_spare):
             return OnDisk(depth)
         chain, was_preempted = self._chain(holder), holder.n_preempted > 0
         return self.tier.find(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Sequence
 
-from kvasir.core.errors import KvasirError
+from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.core.groups import NO_BLOCK, Tables, blocks_for, first_block
 from kvasir.kv.lines import BlockLine, StateLine
 from kvasir.kv.pool import BlockPool
@@ -24,6 +24,7 @@ class BlockTable:
             StateLine(pool, block_size) if isinstance(pool, SnapshotPool) else BlockLine(pool)
             for pool in pools
         ]
+        self._states = [(g, x) for g, x in enumerate(self._lines) if isinstance(x, StateLine)]
         self.n_tokens = 0
         """Tokens that the blocks of every group hold; only the table changes it."""
         self.news: list[tuple[int, int, int]] = []
@@ -49,13 +50,13 @@ class BlockTable:
 
     def leave_snapshots(self, n_tokens: int, borders: Collection[int]) -> None:
         """Of states: after ``borders`` full blocks, and at the newest border past ``n_tokens``."""
-        for line in self._states():
+        for _, line in self._states:
             line.borders, line.turn = borders, blocks_for(n_tokens, self._block_size)
 
     def hold_snapshot(self, border: int, blocks: Sequence[int]) -> bool:
         """Own of each state what ``blocks`` have after ``border`` full blocks, in place of what it
         would go on with; False when they lack one."""
-        lines = [(x, blocks[g]) for g, x in enumerate(self._lines) if isinstance(x, StateLine)]
+        lines = [(line, blocks[group]) for group, line in self._states]
         if any(block == NO_BLOCK or border > len(line.blocks) for line, block in lines):
             return False
         for line, block in lines:
@@ -65,18 +66,14 @@ class BlockTable:
     def passing(self, border: int) -> list[int]:
         """Groups whose snapshot after ``border`` full blocks is of use until there is a newer one
         only."""
-        lines = enumerate(self._lines)
-        return [g for g, x in lines if isinstance(x, StateLine) and not x.lasts(border)]
+        return [group for group, line in self._states if not line.lasts(border)]
 
     def try_grow(self, n_tokens: int) -> bool:
         """Hold at least ``n_tokens``; False, changing nothing, if blocks run out."""
-        if n_tokens <= self.n_tokens:
-            return True
-        n_blocks = -(-n_tokens // self._block_size)
-        for line in self._lines:
-            if line.n_fresh(n_blocks) > line.pool.n_available:
-                return False
-        self._grow(n_blocks, self._lines)
+        try:
+            self.grow(n_tokens)
+        except CapacityError:
+            return False
         return True
 
     def room(self) -> int:
@@ -159,9 +156,6 @@ class BlockTable:
                 self.news.append((group, len(line.blocks), n_blocks))
                 line.grow(n_blocks)
         self._count()
-
-    def _states(self) -> list[StateLine]:
-        return [line for line in self._lines if isinstance(line, StateLine)]
 
     def _count(self) -> None:
         self.n_tokens = min([len(line.blocks) for line in self._lines]) * self._block_size
