@@ -4,11 +4,12 @@ the same message however the text is cut, and each character in one field or mar
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvasir.toolcalls.format import ToolFormat
+from kvasir.toolcalls.format import ToolFormat, literal_of
 from kvasir.toolcalls.grammar import Tool, kinds_of
 from kvasir.toolcalls.parser import MessageParser
 from kvasir.toolcalls.pieces import CallArguments, CallBegin, Piece, message_of
@@ -67,20 +68,20 @@ def pieces_of(reading: Reading, texts: Sequence[str]) -> list[Piece]:
 
 
 def check_nothing_lost(form: ToolFormat, text: str, pieces: Sequence[Piece]) -> None:
-    """What is in no field is markers of the calls that began, and white space; of a call whose
-    arguments are written otherwise as JSON, or whose id is dropped, only what stands around it is
-    looked at."""
+    """What is in no field is markers of the calls that began, a name that was cut, and white space;
+    of a call whose arguments are written otherwise as JSON, or whose id is dropped, only what
+    stands around it is looked at."""
     n_calls = sum(isinstance(piece, CallBegin) for piece in pieces)
     said = [p.text for p in pieces if not isinstance(p, CallBegin | CallArguments)]
     rest = iter(text)
     assert all(char in rest for char in "".join(said)), (text, pieces)
-    if n_calls and (form.arguments is not None or "$i" in form.call):
+    if n_calls and form.arguments is not None or "$i" in form.call and may_call(form, text):
         return
     kept = "".join(p.name if isinstance(p, CallBegin) else p.text for p in pieces)
     marks = (
         form.open + form.close + (form.call + (form.between or "") + "abcdefgh012") * (n_calls + 1)
     )
-    known = Counter(marks + THINK.begin + THINK.end)
+    known = Counter(marks + THINK.begin + THINK.end + cut_name(form, text))
     lost = {
         char: n
         for char, n in (Counter(text) - Counter(kept)).items()
@@ -88,3 +89,14 @@ def check_nothing_lost(form: ToolFormat, text: str, pieces: Sequence[Piece]) -> 
     }
     assert not lost, (text, pieces)
     assert not Counter(kept) - Counter(text), (text, pieces)
+
+
+def cut_name(form: ToolFormat, text: str) -> str:
+    """The letters with which ``text`` ends, where a call may have begun."""
+    found = re.search(r"[\w.-]*$", text)
+    return found[0] if found and may_call(form, text) else ""
+
+
+def may_call(form: ToolFormat, text: str) -> bool:
+    """Whether ``text`` has the begin of a call."""
+    return any(literal_of(parts) in text for parts in (form.first, *form.beginnings))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from statistics import median
 
 import msgspec
@@ -33,27 +34,42 @@ LARGE = 500 * 10**6
 """Bytes of weights from which a step takes so long that masks have to cost next to nothing."""
 
 
-def _seconds(llm: LLM, texts: list[str], params: SamplingParams, n_out: int) -> float:
+def _seconds(
+    llm: LLM, texts: list[str], params: list[SamplingParams], n_streams: int, n_out: int
+) -> float:
     """Raises ValueError when an answer ended early: rates would be of other work."""
-    began = time.perf_counter()
-    outputs = llm.generate(texts, params, use_tqdm=False)
+    began, n_early = time.perf_counter(), 0
+    for i in range(0, len(texts), n_streams):
+        some = slice(i, i + n_streams)
+        outputs = llm.generate(texts[some], params[some], use_tqdm=False)
+        n_early += sum(len(output.outputs[0].token_ids) != n_out for output in outputs)
     seconds = time.perf_counter() - began
-    if any(len(output.outputs[0].token_ids) != n_out for output in outputs):
-        raise ValueError("an answer ended early")
+    if n_early:
+        raise ValueError(f"{n_early} answers ended early")
     return seconds
 
 
-def _compare(llm: LLM, words: Vocabulary, n_streams: int, n_out: int, n_runs: int) -> Json:
-    plain = msgspec.structs.replace(GREEDY, max_tokens=n_out)
-    held = SamplingParams(
-        temperature=1.0, seed=7, max_tokens=n_out, structured_outputs=StructuredOutputs(json=SCHEMA)
-    )
-    arms = {"plain": msgspec.structs.replace(plain, temperature=1.0, seed=7), "grammar": held}
+def compare(
+    llm: LLM, words: Vocabulary, schemas: Sequence[Json], n_streams: int, n_out: int, n_runs: int
+) -> Json:
+    """Answers of ``n_out`` tokens, one to each of ``schemas``, which no answer ends, and as many
+    without one, ``n_streams`` at a time."""
+    free = msgspec.structs.replace(GREEDY, max_tokens=n_out, temperature=1.0, seed=7)
+    held = [
+        SamplingParams(
+            temperature=1.0,
+            seed=7,
+            max_tokens=n_out,
+            structured_outputs=StructuredOutputs(json=schema),
+        )
+        for schema in schemas
+    ]
+    arms = {"plain": [free] * len(schemas), "grammar": held}
     found: dict[str, list[float]] = {name: [] for name in arms}
     for i in range(n_runs + 1):
-        texts = [words.text(8, i, j) for j in range(n_streams)]
+        texts = [words.text(8, i, j) for j in range(len(schemas))]
         for name, params in arms.items():
-            seconds = _seconds(llm, texts, params, n_out)
+            seconds = _seconds(llm, texts, params, n_streams, n_out)
             if i:  # the first compiles
                 found[name].append(seconds)
     pairs = zip(found["plain"], found["grammar"], strict=True)
@@ -61,7 +77,7 @@ def _compare(llm: LLM, words: Vocabulary, n_streams: int, n_out: int, n_runs: in
         "streams": n_streams,
         "lost": round(1 - median(a / b for a, b in pairs), 4),
         **{
-            f"{name}_tokens_per_second": round(n_streams * n_out / median(values), 1)
+            f"{name}_tokens_per_second": round(len(schemas) * n_out / median(values), 1)
             for name, values in found.items()
         },
         "runs": {name: [round(x, 4) for x in values] for name, values in found.items()},
@@ -76,7 +92,7 @@ def run(settings: Settings) -> Outcome:
         engine = described(settings, llm)
         is_large = engine["weight_bytes"] >= LARGE
         n_out = settings.pick(N_OUT_LARGE if is_large else N_OUT, dict.fromkeys(streams, 4))
-        points = [_compare(llm, words, n, n_out[n], n_runs) for n in streams]
+        points = [compare(llm, words, [SCHEMA] * n, n, n_out[n], n_runs) for n in streams]
     lost = {point["streams"]: point["lost"] for point in points}
     most = MOST_LOST_LARGE if is_large else MOST_LOST
     lengths = " and ".join(map(str, n_out.values()))

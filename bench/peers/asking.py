@@ -6,7 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -30,13 +30,18 @@ class Said:
     error: str = ""
 
 
-def ask(body: dict[str, Any], port: int = PORT) -> Said:
-    data = json.dumps({"model": "m", **NEUTRAL, **body}).encode()
-    url = f"http://127.0.0.1:{port}/v1/chat/completions"
+def post(path: str, body: dict[str, Any], port: int = PORT) -> Any:
+    """Raises OSError and ValueError."""
+    data = json.dumps({"model": "m", **body}).encode()
+    url = f"http://127.0.0.1:{port}{path}"
     asked = urllib.request.Request(url, data, {"content-type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=LIMIT_SECONDS) as answer:
+        return json.load(answer)
+
+
+def ask(body: dict[str, Any], port: int = PORT) -> Said:
     try:
-        with urllib.request.urlopen(asked, timeout=LIMIT_SECONDS) as answer:
-            return read(json.load(answer))
+        return read(post("/v1/chat/completions", {**NEUTRAL, **body}, port))
     except urllib.error.HTTPError as error:
         return Said(error=f"{error.code}: {error.read(500).decode(errors='replace')}")
     except (OSError, ValueError) as error:
@@ -55,11 +60,16 @@ def read(answer: dict[str, Any]) -> Said:
     )
 
 
-def ask_all(bodies: Sequence[dict[str, Any]], n_streams: int) -> tuple[list[Said], float]:
-    """Answers in the order of ``bodies``, ``n_streams`` at a time, and seconds."""
+def ask_all(
+    bodies: Sequence[dict[str, Any]],
+    n_streams: int,
+    one: Callable[[dict[str, Any]], Said] = ask,
+) -> tuple[list[Said], float]:
+    """Answers in the order of ``bodies``, ``n_streams`` at a time, and seconds. ``one``: what asks
+    for one answer."""
     began = time.perf_counter()
     with ThreadPoolExecutor(n_streams) as clients:
-        said = list(clients.map(ask, bodies))
+        said = list(clients.map(one, bodies))
     return said, time.perf_counter() - began
 
 

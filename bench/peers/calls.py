@@ -5,23 +5,27 @@
 
 BFCL_EVAL.whl: the package ``bfcl-eval``, or a folder with its content. Writes
 bench/results/NAME.json: by server and category the share of finished answers whose calls are all
-valid for their tools, and the share that is right.
+valid for their tools, and the share that is right. Under ``required`` llama-server is asked as
+bench/peers/llama_calls.py says; under ``auto`` it answers chats like any other. Nothing is timed:
+the machine need not be quiet. What was found is kept in bench/results/NAME.part.json meanwhile:
+whoever starts again goes on behind it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.peers import servers
-from bench.peers.asking import Said, ask_all
+from bench.peers.asking import Said, ask, ask_all
 from bench.peers.bfcl import CATEGORIES, Entry, entries, is_right, wrong
+from bench.peers.llama_calls import VERBOSE, ask_held
 from bench.peers.servers import CONTEXT, PeerServer
-from kvasir.bench.ceilings import measure_ceilings
-from kvasir.bench.fingerprint import Meter, fingerprint
+from kvasir.bench.fingerprint import fingerprint
 from kvasir.bench.report import command_line, write
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -30,6 +34,7 @@ N_OUT = 400
 STREAMS = 4
 
 Json = dict[str, Any]
+Asker = Callable[[Json], Said]
 
 
 def body(entry: Entry, choice: str) -> Json:
@@ -57,13 +62,14 @@ def judged(asked: Sequence[Entry], said: Sequence[Said]) -> Json:
         for found in [next(filter(None, (wrong(call, entry.tools) for call in one.calls)), None)]
         if found is not None
     }
-    n_right = sum(is_right(one.calls, entry.truth) for entry, one in finished)
+    right = {entry.id for entry, one in finished if is_right(one.calls, entry.truth)}
     return {
         "asked": len(asked),
         "finished": len(finished),
         "without_call": sum(not one.calls for _, one in finished),
         "valid_share": round(1 - len(faults) / len(finished), 4) if finished else None,
-        "right_share": round(n_right / len(asked), 4),
+        "right_share": round(len(right) / len(asked), 4),
+        "not_right": [entry.id for entry in asked if entry.id not in right],
         "faults": faults,
         "failed": {
             entry.id: one.error for entry, one in zip(asked, said, strict=True) if one.error
@@ -71,14 +77,42 @@ def judged(asked: Sequence[Entry], said: Sequence[Said]) -> Json:
     }
 
 
-def measure(server: PeerServer, asked: Mapping[str, list[Entry]], choice: str) -> Json:
-    found = {}
-    with Meter() as meter, server.running():
-        for category, some in asked.items():
-            said, seconds = ask_all([body(entry, choice) for entry in some], STREAMS)
-            found[category] = {**judged(some, said), "seconds": round(seconds, 2)}
-            print(server.name, category, found[category], file=sys.stderr, flush=True)
-    return {"name": server.name, "version": server.version, **found, "foreign": meter.foreign}
+class Part:
+    """What is known of each server so far, by category."""
+
+    def __init__(self, path: Path, asked: str) -> None:
+        self.path = path
+        self._found: Json = {"asked": asked, "engines": []}
+        if path.exists() and (kept := json.loads(path.read_text("utf-8")))["asked"] == asked:
+            self._found = kept
+
+    def of(self, server: PeerServer) -> Json:
+        who = {"name": server.name, "version": server.version}
+        for one in self._found["engines"]:
+            if who.items() <= one.items():
+                return dict(one)
+        return who
+
+    def keep(self, engine: Json) -> None:
+        others = [one for one in self._found["engines"] if one["name"] != engine["name"]]
+        self._found["engines"] = [*others, engine]
+        write(self._found, self.path)
+
+
+def measure(
+    server: PeerServer, one: Asker, asked: Mapping[str, list[Entry]], choice: str, part: Part
+) -> Json:
+    engine = part.of(server)
+    left = {name: some for name, some in asked.items() if name not in engine}
+    if not left:
+        return engine
+    with server.running():
+        for category, some in left.items():
+            said, _ = ask_all([body(entry, choice) for entry in some], STREAMS, one)
+            engine[category] = judged(some, said)
+            part.keep(engine)
+            print(server.name, category, engine[category], file=sys.stderr, flush=True)
+    return engine
 
 
 def arguments() -> argparse.Namespace:
@@ -97,24 +131,28 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     args = arguments()
-    machine, ceilings = fingerprint(), measure_ceilings(args.threads)
     asked = {name: entries(args.data, name, args.each) for name in CATEGORIES}
-    found = [servers.kvasir(args.model, args.threads)]
+    what = f"{args.model.name}, {args.each} of each, {args.tool_choice}"
+    part = Part(RESULTS / f"{args.output}.part.json", what)
+    found: list[tuple[PeerServer, Asker]] = [(servers.kvasir(args.model, args.threads), ask)]
     if args.llama_server:
-        binary, model = args.llama_server, args.model
-        found.append(servers.llama_server(binary, model, args.threads, STREAMS, CONTEXT))
-    engines = [measure(server, asked, args.tool_choice) for server in found]
+        slots = {"n_slots": STREAMS, "n_context": CONTEXT}
+        binary, model, n = args.llama_server, args.model, args.threads
+        theirs = servers.llama_server(binary, model, n, *VERBOSE, **slots)
+        found.append((theirs, ask_held if args.tool_choice == "required" else ask))
+    engines = [measure(server, one, asked, args.tool_choice, part) for server, one in found]
     told = {
         "kind": "calls",
         "command": command_line(PROGRAM),
-        "machine": machine,
-        "ceilings": ceilings,
+        "machine": fingerprint(),
         "model": args.model.name,
         "threads": args.threads,
         "tool_choice": args.tool_choice,
+        "tokens_at_most": N_OUT,
         "engines": engines,
     }
     write(told, RESULTS / f"{args.output}.json")
+    part.path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

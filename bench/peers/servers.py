@@ -125,7 +125,12 @@ def kvasir(model: Path, threads: int, *options: str, port: int = PORT) -> PeerSe
 
 
 def llama_server(
-    binary: Path, model: Path, threads: int, n_slots: int = MAX_REQUESTS, n_context: int = 512
+    binary: Path,
+    model: Path,
+    threads: int,
+    *options: str,
+    n_slots: int = MAX_REQUESTS,
+    n_context: int = 512,
 ) -> PeerServer:
     """``n_context``: tokens of each of its slots."""
     done = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
@@ -133,7 +138,7 @@ def llama_server(
     n, words = str(threads), [str(binary), "-m", str(model)]
     words += ["-t", n, "-tb", n, "-c", str(n_slots * n_context), "-np", str(n_slots)]
     words += ["-b", "2048", "-fa", "on", "--no-webui", "--alias", "m"]
-    words += ["--host", "127.0.0.1", "--port", str(PORT)]
+    words += ["--host", "127.0.0.1", "--port", str(PORT), *options]
     version = lines[0].strip() if lines else "version unknown"
     return PeerServer(f"llama-server, {model.name}", f"llama.cpp {version}", tuple(words))
 

@@ -4,6 +4,7 @@
     python -m bench.schemas sample FILE [--model MODEL]... [--output NAME.json]
     python -m bench.schemas write FILE --answers LINES [--model MODEL] [--limit N]
         [--output NAME.json]
+    python -m bench.schemas cost FILE [--model MODEL] [--output NAME.json]
 
 FOLDER is ``tests`` of the JSON-Schema-Test-Suite (``make test-schemas`` fetches it); FILE gzipped
 lines of JSON with ``id``, ``schema`` and ``tests``, as of MaskBench.
@@ -19,6 +20,7 @@ from typing import Any
 import click
 
 from bench.schemas.cases import DRAFTS, sample_cases, spread, suite_cases
+from bench.schemas.cost import costs
 from bench.schemas.finished import Answers, told, write_answers
 from bench.schemas.listing import PAGE, write
 from bench.schemas.timing import measure
@@ -39,6 +41,8 @@ from kvasir.weights.source import open_model
 
 PROGRAM = "python -m bench.schemas"
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+COST_CASES = 160
+"""Of which a hundred can be put into a list."""
 _OUTPUT = click.option("--output", type=click.Path(dir_okay=False, path_type=Path))
 
 
@@ -119,6 +123,26 @@ def write_command(
     print(results)
     if results["faults"]:
         raise SystemExit(f"kvasir: {len(results['faults'])} finished answers are not valid")
+
+
+@schemas.command()
+@click.argument("file", type=_FILE)
+@click.option("--model")
+@click.option("--max-tokens", default=48, show_default=True)
+@click.option("--runs", default=5, show_default=True)
+@_OUTPUT
+def cost(
+    file: Path, model: str | None, max_tokens: int, runs: int, output: Path | None
+) -> None:
+    """Tokens a second that one stream and 64 lose to the schemas, each in an endless list, no
+    forced tokens ahead."""
+    loaded = load_model(model)
+    cases = spread(list(sample_cases(file)), COST_CASES)
+    with LLM(model, max_num_seqs=64, enable_prefix_caching=False, jump_ahead=False) as llm:
+        with Meter() as meter:
+            results = costs(llm, cases, max_tokens, runs)
+        described = describe_engine(loaded, llm.session().opened().built)
+    _report("schema-cost", described, {**results, "foreign": meter.foreign}, output)
 
 
 def counts(verdicts: list[Verdict]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from kvasir.grammar.errors import InvalidGrammar
+from kvasir.grammar.refusals import refused
 from kvasir.grammar.followers import Follower, FreeFollower, LimitedFollower, ThinkingClock
 from kvasir.grammar.thinking import grammar_in, limit_in
 from kvasir.sampling.masks import Bits, NativeFill, allows
@@ -52,7 +52,7 @@ class GrammarMasks:
         return self._find(grammar_in(constraint)).done
 
     def check(self, constraint: str) -> None:
-        """Wait until it is compiled. Raises InvalidGrammar. Any thread."""
+        """Wait until it is compiled. Raises InvalidGrammar and UnsupportedSchema. Any thread."""
         self._find(grammar_in(constraint)).result()
 
     def open(self, slot: int, constraint: str, outputs: Sequence[int]) -> None:
@@ -111,14 +111,15 @@ class GrammarMasks:
 
 def check_compiles(tokens: GrammarCompiler, text: str, bits: Bits) -> None:
     """Compile ``text`` and ask for its first mask, and for that behind a brace: where more may
-    follow than the library keeps in mind it gives up there. Raises InvalidGrammar."""
+    follow than the library keeps in mind it gives up there. Raises InvalidGrammar and
+    UnsupportedSchema."""
     try:
         made = tokens.compile(text)
         made.fill((), bits)
         if tokens.brace >= 0 and allows(bits, tokens.brace):
             made.fill((tokens.brace,), bits)
     except ValueError as error:
-        raise InvalidGrammar(f"the grammar is refused: {error}") from None
+        raise refused(str(error), text) from None
 
 
 def grammar_masks(path: str | None, n_ids: int) -> GrammarMasks:

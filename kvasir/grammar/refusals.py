@@ -21,11 +21,17 @@ _SAID = (
 """Its words, and the keywords that they can be about."""
 _NAMED = re.compile(r"'(\w+)'|^(\w+) must be")
 _EMPTY = "Unsatisfiable schema"
+_NO_TEXT = "NoExtensionBias"
+"""Why the library makes no first mask."""
 
 
 def refused(reason: str, text: str) -> RequestError:
     """``reason``: the library's; ``text``: the grammar."""
     schema = _schema_in(text)
+    if _NO_TEXT in reason:
+        what = "grammar" if schema is None else "schema"
+        said = "no answer can begin: what must come first matches no text"
+        return InvalidGrammar(f"the {what} is refused: {said}")
     if schema is None:
         return InvalidGrammar(f"the grammar is refused: {reason}")
     if reason.startswith(_EMPTY):

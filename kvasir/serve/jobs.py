@@ -256,7 +256,9 @@ async def _reading(asked: Asked, server: Server, prompt: Ids) -> Reading | None:
 
 
 def _chat(asked: Asked, server: Server) -> Chat:
-    return Chat(server.text, server.tool_format, asked.tools, asked.params, server.grammar_limits)
+    begun = asked.messages[-1].content if asked.continues_last else ""
+    limits = server.grammar_limits
+    return Chat(server.text, server.tool_format, asked.tools, asked.params, limits, begun)
 
 
 async def _constraint(asked: Asked, server: Server, reading: Reading | None) -> Constraint:

@@ -133,11 +133,13 @@ class Chat(msgspec.Struct, frozen=True):
     wish: ToolWish | None
     params: SamplingParams
     limits: GrammarLimits = LIMITS
+    begun: str = ""
+    """What the answer goes on with."""
 
     async def reading(self, prompt: Ids) -> Reading | None:
         """Without the key of its ids. Raises RequestError (400) where tools are wanted and nobody
         knows how the model writes calls."""
-        reading = _thinking(self.text, prompt)
+        reading = _thinking(self.text, prompt, self.begun)
         wish = self.wish
         if wish is not None and len(wish.tools) > self.limits.n_tools:
             said = _too_many("tools", len(wish.tools), self.limits.n_tools)
@@ -160,7 +162,10 @@ class Chat(msgspec.Struct, frozen=True):
                 code="unsupported_parameter",
             )
         return msgspec.structs.replace(
-            reading or Reading(), format=found.format, kinds=kinds_of(wish.callable)
+            reading or Reading(),
+            format=found.format,
+            must_call=wish.choice == "required",
+            kinds=kinds_of(wish.callable),
         )
 
     async def constraint(self, reading: Reading | None) -> Constraint:
@@ -253,11 +258,15 @@ async def _refused(
     return None
 
 
-def _thinking(text: TextModel, prompt: Ids) -> Reading | None:
-    """How reasoning is told from content, where the template knows any."""
+def _thinking(text: TextModel, prompt: Ids, begun: str) -> Reading | None:
+    """How reasoning is told from content, where the template knows any. What is ``begun`` has its
+    reasoning before it, unless it is that itself."""
     thoughts = text.reasoning
     if thoughts is None:
         return None
+    if begun.strip():
+        is_open = begun.rfind(thoughts.begin) > begun.rfind(thoughts.end)
+        return Reading(reasoning=thoughts, is_open=True) if is_open else None
     tail = text.tokenizer.decode(prompt[-TAIL_TOKENS:], skip_special=False).rstrip()
     if tail.endswith(thoughts.end):  # the prompt says that there is none
         return None

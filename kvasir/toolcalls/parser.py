@@ -65,10 +65,11 @@ class MessageParser:
         return self._taken()
 
     def _is_marker(self, held: str) -> bool:
-        """Whether what was held back at the end is a marker that was cut."""
-        if self._state in (self._between, self._closing):
+        """Whether what was held back at the end is a marker that was cut: behind the one that opens
+        a call nothing but a call comes, and where there must be one nothing comes before."""
+        if self._state in (self._call, self._between, self._closing):
             return True
-        if self._state == self._call and self._name:
+        if self._reading.must_call and self._state in (self._beginning, self._text):
             return True
         return self._drops_space and not held.strip(SPACES)
 

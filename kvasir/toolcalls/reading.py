@@ -43,6 +43,8 @@ class Reading(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str = ""
     """What ids of calls are made from: differs from answer to answer, the same in a replay."""
     thoughts: Thoughts = "apart"
+    must_call: bool = False
+    """Whether the answer is calls, without text of its own."""
 
     def id_of(self, choice: int, number: int, name: str) -> str:
         """Of call ``number`` of a choice."""

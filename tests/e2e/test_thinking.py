@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,19 @@ def test_a_structure_follows(thinker: Server) -> None:
         assert choice["finish_reason"] == "stop"
         assert choice["message"]["content"] in ("yes", "no")
         assert bool(choice["message"].get("reasoning")) == bool(budget)
+
+
+def test_what_goes_on_is_not_reasoned_about(thinker: Server) -> None:
+    """A structure begins at once behind content that is there, and behind the end of reasoning
+    that was begun."""
+    goes_on = {"continue_final_message": True, "add_generation_prompt": False}
+    for seed, begun in product(range(3), ("Well: ", "<think>\nhm")):
+        said = [*MESSAGES, {"role": "assistant", "content": begun}]
+        fields = {"messages": said, "guided_choice": ["yes", "no"], "seed": seed, **goes_on}
+        answer = ask(thinker, {**fields, "max_tokens": 200, "thinking_token_budget": 7})
+        message = answer["choices"][0]["message"]
+        assert message["content"] in ("yes", "no")
+        assert bool(message.get("reasoning")) == begun.startswith("<think>")
 
 
 def test_messages_and_responses(thinker: Server) -> None:

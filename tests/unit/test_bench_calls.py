@@ -84,7 +84,7 @@ def test_entries_are_spread_over_their_file_and_named_without_dots(tmp_path: Pat
     ]
     told = judged(found, said)
     assert (told["finished"], told["valid_share"], told["right_share"]) == (2, 0.5, 0)
-    assert list(told["faults"]) == ["3"]
+    assert (list(told["faults"]), told["not_right"]) == (["3"], ["0", "3", "6"])
     assert judged(found[2:], said[2:])["valid_share"] is None
     assert wrong(("g", "{}"), found[0].tools) == "no tool is called 'g'"
 

@@ -17,9 +17,12 @@ from kvasir.grammar.constraint import (
     Constraint,
     choice_grammar,
     lark_grammar,
+    regex_grammar,
     schema_grammar,
     text_grammar,
 )
+from kvasir.grammar.errors import InvalidGrammar
+from kvasir.grammar.masks import check_compiles
 from kvasir.grammar.matcher import GrammarTokens, Matcher
 from kvasir.grammar.vocabulary import Vocabulary
 from kvasir.sampling.masks import Bits
@@ -51,6 +54,13 @@ REFUSED = (
     lark_grammar("start: missing"),
     lark_grammar('start: "a'),
     schema_grammar({"type": "string", "pattern": "(?=a)"}),
+)
+
+
+BARREN = (
+    regex_grammar(r"a[^\s\S]b"),
+    lark_grammar('start: start "a"'),
+    text_grammar("root ::= [^\\x00-\\U0010FFFF]"),
 )
 
 
@@ -150,6 +160,14 @@ def test_both_refuse_the_same_grammars(grammar: Constraint) -> None:
             one.compile(grammar.text)
         said.append((refused.value.code, refused.value.message))
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("grammar", BARREN, ids=["regex", "lark", "gbnf"])
+def test_a_grammar_without_texts_is_refused_in_our_words(grammar: Constraint) -> None:
+    bits = np.zeros(mask_words(N_IDS), np.uint32)
+    for one in both():
+        with pytest.raises(InvalidGrammar, match="no answer can begin"):
+            check_compiles(one, grammar.text, bits)
 
 
 def test_what_is_no_text_is_refused() -> None:

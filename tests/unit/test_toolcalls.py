@@ -162,6 +162,22 @@ def test_what_is_cut_or_broken() -> None:
     assert after.content == "so"
 
 
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_a_call_that_is_cut_leaves_no_markup(form: ToolFormat) -> None:
+    """Where a call must come, wherever it is cut; where one may, from its marker on."""
+    reading, _ = reading_of(form, "plain")
+    needed = msgspec.structs.replace(reading, must_call=True)
+    vector = VECTORS["two" if form.next else "one"]
+    text = written(form, vector)
+    for n in range(len(text)):
+        cut = read_message(needed, text[:n])
+        assert not cut.content and read_in(needed, list(text[:n])) == cut, text[:n]
+        assert [call.name for call in cut.calls] == [name for name, _ in vector][: len(cut.calls)]
+        begun = read_message(reading, text[:n])
+        assert begun.calls == cut.calls
+        assert text[:n].startswith(begun.content) and form.trigger not in begun.content
+
+
 def test_ids_are_those_of_a_replay() -> None:
     text = written(FORMATS["hermes"], VECTORS["two"])
     reading, _ = reading_of(FORMATS["hermes"], "plain")
