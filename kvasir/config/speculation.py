@@ -14,22 +14,26 @@ from kvasir.core.plan import MAX_DRAFTS
 
 DRAFT_MODEL = "draft_model"
 LOOKUPS = ("ngram", "suffix")
+RECYCLING = "recycling"
+WITHOUT_PROGRAM = (*LOOKUPS, RECYCLING)
 HEADS = ("eagle", "eagle3", "medusa", "mtp")
 """Which read what the target computes; the last one is of its own checkpoint."""
-METHODS = (*LOOKUPS, DRAFT_MODEL, *HEADS)
+METHODS = (*WITHOUT_PROGRAM, DRAFT_MODEL, *HEADS)
 WITH_MODEL = (DRAFT_MODEL, *HEADS[:-1])
 MAX_TOKENS = 63
 """Drafted tokens of a row."""
 MAX_MATCH = 64
 """Tokens of a match; longer ones are no better."""
 MIN_STORED, MAX_STORED = 1000, 100_000_000
-DEFAULT_TOKENS = {"ngram": 7, "suffix": 15, DRAFT_MODEL: 8}
+DEFAULT_TOKENS = {"ngram": 7, "suffix": 15, RECYCLING: 7, DRAFT_MODEL: 8}
 DEFAULT_TOKENS |= {"eagle": 4, "eagle3": 4, "medusa": 3, "mtp": 3}
 DEFAULT_NGRAM = 5
 """Tokens of a match, as in vLLM."""
 SUFFIX_MIN = 3
-DEFAULT_STORED = 1_000_000
-"""Tokens of earlier answers: 12 bytes each."""
+DEFAULTS_STORED = {"suffix": 1_000_000, RECYCLING: 100_000}
+"""Tokens of earlier answers, 12 bytes each; those with candidates, about 200."""
+N_CANDIDATES = 8
+"""Of a token, that recycling keeps; as in its paper."""
 MAX_JSON = 65536
 BOUNDS = {
     "num_speculative_tokens": (1, MAX_TOKENS),
@@ -96,7 +100,12 @@ class Speculation(msgspec.Struct, frozen=True):
     @property
     def has_program(self) -> bool:
         """Tokens are drafted by the executor."""
-        return self.method not in LOOKUPS
+        return self.method not in WITHOUT_PROGRAM
+
+    @property
+    def recycles(self) -> bool:
+        """Drafts come from what the target finds likely."""
+        return any(part.method == RECYCLING for part in self.parts)
 
     @property
     def is_head(self) -> bool:
@@ -140,8 +149,8 @@ def _joined(parts: Sequence[Speculation]) -> Speculation:
     if (len(programs), len(lookups)) != (1, 1):
         named = ", ".join(part.method for part in parts)
         raise ConfigError(
-            f"speculative_config lists {named}: of several, one drafts from texts (ngram, suffix) "
-            "and the other one has a program (draft_model or a head)"
+            f"speculative_config lists {named}: of several, one has no program "
+            f"({', '.join(WITHOUT_PROGRAM)}) and the other one has (draft_model or a head)"
         )
     both = [(part.is_adaptive, part.n_least) for part in parts]
     if both[0] != both[1]:
@@ -158,7 +167,9 @@ def _part(values: Mapping[str, Any]) -> Speculation:
     shortest, longest = _lengths(method, values)
     if method == "ngram" and values.get("stored_tokens"):
         raise ConfigError("speculative_config's ngram keeps no earlier answers: use suffix")
-    stored = values.get("stored_tokens", DEFAULT_STORED) if method == "suffix" else 0
+    stored = values.get("stored_tokens", DEFAULTS_STORED.get(method, 0))
+    if method == RECYCLING and not stored:
+        raise ConfigError("speculative_config's recycling drafts from stored_tokens: 0 is none")
     if 0 < stored < MIN_STORED:
         raise ConfigError(
             f"speculative_config's stored_tokens is {stored}: needs 0, or {MIN_STORED} at least"
@@ -226,7 +237,8 @@ def _method(values: Mapping[str, Any]) -> str:
                 else "needs model: a file or folder"
             )
         )
-    strange: tuple[str, ...] = OF_PROGRAMS if method in LOOKUPS else OF_LOOKUPS
+    strange = OF_PROGRAMS if method in WITHOUT_PROGRAM else OF_LOOKUPS
+    strange = (*strange, *OF_LOOKUPS[:2]) if method == RECYCLING else strange
     strange = strange if method == DRAFT_MODEL else (*strange, HETEROGENEOUS)
     if found := [name for name in strange if name in values]:
         raise ConfigError(f"speculative_config's method {method} has no {', '.join(found)}")
@@ -236,7 +248,7 @@ def _method(values: Mapping[str, Any]) -> str:
 def _check_bounds(values: Mapping[str, Any], method: str) -> None:
     """Of numbers."""
     for name, (low, high) in BOUNDS.items():
-        if name == "num_speculative_tokens" and method not in LOOKUPS:
+        if name == "num_speculative_tokens" and method not in WITHOUT_PROGRAM:
             high = MAX_DRAFTS
         value = values.get(name, low)
         if type(value) is not int or not low <= value <= high:

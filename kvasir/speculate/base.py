@@ -129,6 +129,11 @@ class Proposer(Protocol):
         waiting for it is worth while."""
         ...
 
+    def saw(self, known: Known, tokens: Sequence[int], likeliest: Sequence[Sequence[int]]) -> None:
+        """The target computed ``tokens`` of a request, drafted ones among them, and found of each
+        what is likeliest to follow: where ``EngineSizes.n_candidates`` asks for it."""
+        return
+
     def ended(self, known: Known) -> None:
         """It has all its tokens, or nobody wants more."""
         return

@@ -38,6 +38,10 @@ class SeveralDrafters(Proposer):
         each = self.propose_each(requests, k)
         return [max(own, key=lambda draft: len(draft.tokens)) for own in each]
 
+    def saw(self, known: Known, tokens: Sequence[int], likeliest: Sequence[Sequence[int]]) -> None:
+        for part in self._parts:
+            part.proposer.saw(known, tokens, likeliest)
+
     def ended(self, known: Known) -> None:
         for part in self._parts:
             part.proposer.ended(known)
