@@ -117,8 +117,6 @@ def _chain(k: int, *wrong: int) -> Drafts:
     return Drafts(k, wrong_depths=frozenset(wrong))
 
 
-RECYCLED = Drafts(7, by_recycling=True)
-
 VARIANTS: tuple[Variant, ...] = (
     Variant("alone", n_seqs=1, chunk=WHOLE),
     Variant("pairs", n_seqs=2, chunk=WHOLE, order=1),
@@ -167,14 +165,6 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("replayed after 40 tokens", replay_after=40, order=10),
     Variant("replayed, overlapped, preempted", replay_after=60, overlap=True, n_spare_blocks=1),
     Variant("replayed, tree drafts", replay_after=30, drafts=Drafts(6, n_siblings=1)),
-    Variant("recycled, three at a time", n_seqs=3, drafts=RECYCLED),
-    Variant(
-        "recycled, replayed, overlapped, preempted",
-        replay_after=60,
-        overlap=True,
-        n_spare_blocks=1,
-        drafts=RECYCLED,
-    ),
 )
 
 
@@ -209,7 +199,6 @@ CACHE_VARIANTS: tuple[Variant, ...] = tuple(
             "replayed, overlapped, preempted", replay_after=150, overlap=True, n_spare_blocks=1
         ),
         Variant("reset again and again", n_seqs=4, reset_every=12, overlap=True, order=22),
-        Variant("recycled", overlap=True, chunk=7, stagger=1, drafts=RECYCLED, order=25),
     )
 )
 

@@ -40,7 +40,7 @@ from kvasir.config.resolved import (
 from kvasir.config.sharing import parse_sharing, threshold_ms
 from kvasir.config.sizes import format_size
 from kvasir.config.spans import in_spans, span_step
-from kvasir.config.speculation import N_CANDIDATES, Speculation, parse_speculation
+from kvasir.config.speculation import Speculation, parse_speculation
 from kvasir.core.errors import ConfigError
 from kvasir.core.kvtypes import KV_OPTIONS, KVType
 from kvasir.core.sizes import EngineSizes
@@ -165,7 +165,7 @@ class _Planner(msgspec.Struct, frozen=True):
                 sizes,
                 kept_drafts=speculation.n_kept if speculation else 0,
                 draft_width=speculation.width if speculation else 1,
-                n_candidates=N_CANDIDATES if speculation and speculation.recycles else 0,
+                n_candidates=speculation.n_candidates if speculation else 0,
             ),
             max_draft_tokens=n_drafts,
             adapts_drafts=speculation is None or speculation.is_adaptive,

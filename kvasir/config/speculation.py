@@ -14,8 +14,8 @@ from kvasir.core.plan import MAX_DRAFTS
 
 DRAFT_MODEL = "draft_model"
 LOOKUPS = ("ngram", "suffix")
-RECYCLING = "recycling"
-WITHOUT_PROGRAM = (*LOOKUPS, RECYCLING)
+RECYCLING, LOOKAHEAD = "recycling", "lookahead"
+WITHOUT_PROGRAM = (*LOOKUPS, RECYCLING, LOOKAHEAD)
 HEADS = ("eagle", "eagle3", "medusa", "mtp")
 """Which read what the target computes; the last one is of its own checkpoint."""
 METHODS = (*WITHOUT_PROGRAM, DRAFT_MODEL, *HEADS)
@@ -32,8 +32,14 @@ DEFAULT_NGRAM = 5
 SUFFIX_MIN = 3
 DEFAULTS_STORED = {"suffix": 1_000_000, RECYCLING: 100_000}
 """Tokens of earlier answers, 12 bytes each; those with candidates, about 200."""
-N_CANDIDATES = 8
-"""Of a token, that recycling keeps; as in its paper."""
+N_CANDIDATES = {RECYCLING: 8, LOOKAHEAD: 1}
+"""Likeliest tokens that are told of each logit row; of recycling as in its paper."""
+LOOKAHEAD_SIZES = {
+    "max_window_size": 2,
+    "max_ngram_size": 3,
+    "max_verification_set_size": 2,
+}
+"""W, N and G of lookahead decoding, in the words of TensorRT-LLM: 8 tokens."""
 MAX_JSON = 65536
 BOUNDS = {
     "num_speculative_tokens": (1, MAX_TOKENS),
@@ -44,6 +50,9 @@ BOUNDS = {
     "max_model_len": (1, 2**31 - 1),
     "draft_tensor_parallel_size": (1, 1),
     "draft_width": (1, 8),
+    "max_window_size": (1, MAX_TOKENS),
+    "max_ngram_size": (2, MAX_TOKENS),
+    "max_verification_set_size": (1, MAX_TOKENS),
 }
 HETEROGENEOUS = "use_heterogeneous_vocab"
 RULE = "rejection_sample_method"
@@ -81,6 +90,8 @@ class Speculation(msgspec.Struct, frozen=True):
     rule: str = COUPLED
     width: int = 1
     """Tokens that a program drafts in each place, of which the likeliest make a tree."""
+    window: tuple[int, int, int] = (0, 0, 0)
+    """W, N and G of lookahead decoding."""
     lookup: Speculation | None = None
     """Beside one with a program: drafts from texts, where they are expected to bring more."""
 
@@ -103,9 +114,9 @@ class Speculation(msgspec.Struct, frozen=True):
         return self.method not in WITHOUT_PROGRAM
 
     @property
-    def recycles(self) -> bool:
-        """Drafts come from what the target finds likely."""
-        return any(part.method == RECYCLING for part in self.parts)
+    def n_candidates(self) -> int:
+        """Of each logit row, from which drafts are made."""
+        return max(N_CANDIDATES.get(part.method, 0) for part in self.parts)
 
     @property
     def is_head(self) -> bool:
@@ -174,7 +185,14 @@ def _part(values: Mapping[str, Any]) -> Speculation:
         raise ConfigError(
             f"speculative_config's stored_tokens is {stored}: needs 0, or {MIN_STORED} at least"
         )
-    n_tokens = values.get("num_speculative_tokens", DEFAULT_TOKENS[method])
+    window = _window(method, values)
+    n_default = DEFAULT_TOKENS.get(method, (window[0] + window[2]) * (window[1] - 1))
+    n_tokens = values.get("num_speculative_tokens", n_default)
+    if method == LOOKAHEAD and not n_default <= n_tokens <= MAX_TOKENS:
+        raise ConfigError(
+            f"speculative_config's lookahead computes {n_default} tokens, (W + G) (N - 1): at most "
+            f"{min(n_tokens, MAX_TOKENS)} are drafted, make {', '.join(LOOKAHEAD_SIZES)} smaller"
+        )
     n_least = values.get("num_speculative_tokens_min", 0)
     if n_least > n_tokens:
         raise ConfigError(
@@ -198,7 +216,15 @@ def _part(values: Mapping[str, Any]) -> Speculation:
         _flag(values, HETEROGENEOUS, False),
         _rule(values),
         width,
+        window,
     )
+
+
+def _window(method: str, values: Mapping[str, Any]) -> tuple[int, int, int]:
+    if method != LOOKAHEAD:
+        return 0, 0, 0
+    w, n, g = (values.get(name, default) for name, default in LOOKAHEAD_SIZES.items())
+    return w, n, g
 
 
 def _rule(values: Mapping[str, Any]) -> str:
@@ -237,12 +263,23 @@ def _method(values: Mapping[str, Any]) -> str:
                 else "needs model: a file or folder"
             )
         )
-    strange = OF_PROGRAMS if method in WITHOUT_PROGRAM else OF_LOOKUPS
-    strange = (*strange, *OF_LOOKUPS[:2]) if method == RECYCLING else strange
-    strange = strange if method == DRAFT_MODEL else (*strange, HETEROGENEOUS)
-    if found := [name for name in strange if name in values]:
+    known = _known(method)
+    if found := [name for name in values if name not in known]:
         raise ConfigError(f"speculative_config's method {method} has no {', '.join(found)}")
     return method
+
+
+def _known(method: str) -> tuple[str, ...]:
+    """Keys that say something of a method."""
+    common = ("method", "model", "num_speculative_tokens", "num_speculative_tokens_min")
+    common = (*common, "adaptive", RULE)
+    if method == RECYCLING:
+        return (*common, OF_LOOKUPS[-1])
+    if method == LOOKAHEAD:
+        return (*common, *LOOKAHEAD_SIZES)
+    if method in LOOKUPS:
+        return (*common, *OF_LOOKUPS)
+    return (*common, *OF_PROGRAMS, *((HETEROGENEOUS,) if method == DRAFT_MODEL else ()))
 
 
 def _check_bounds(values: Mapping[str, Any], method: str) -> None:

@@ -260,7 +260,8 @@ class Drafts:
             first += row.n_logits
             if outputs:
                 tokens = self._drawn.ids(row.tokens[-row.n_logits :])
-                proposer.saw(request, tokens, [output.candidates for output in outputs])
+                likeliest = [output.candidates for output in outputs]
+                proposer.saw(request, tokens, row.parents, likeliest)
 
     def ended(self, request: Request) -> Mapping[str, int]:
         """It has no more rows: by their reasons the steps in which it had no drafts."""

@@ -27,7 +27,7 @@ N_OVERHEAD = 16
 """Tokens that a table counts as beside its own: a client may have any number of contexts."""
 
 
-class _Candidate(NamedTuple):
+class _Next(NamedTuple):
     """That a tree may have next: the one of the least cost."""
 
     cost: float
@@ -91,7 +91,13 @@ class Recycling(Proposer):
     def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
         return [self._tree(known, GROWN * k) for known in requests]
 
-    def saw(self, known: Known, tokens: Sequence[int], likeliest: Sequence[Sequence[int]]) -> None:
+    def saw(
+        self,
+        known: Known,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        likeliest: Sequence[Sequence[int]],
+    ) -> None:
         for token, candidates in zip(tokens, likeliest, strict=True):
             if candidates:
                 self._tables.put(known.context, token, candidates)
@@ -100,7 +106,7 @@ class Recycling(Proposer):
         """The ``n`` tokens that are likeliest by ``SHARES``."""
         tokens: list[int] = []
         parents: list[int] = []
-        edge: list[_Candidate] = []
+        edge: list[_Next] = []
         self._reach(edge, known, 1.0, known.tokens[-1], -1)
         while edge and len(tokens) < n:
             one = heappop(edge)
@@ -109,14 +115,12 @@ class Recycling(Proposer):
             parents.append(one.parent)
             if next_rank < min(len(one.siblings), len(SHARES)):
                 cost = one.cost * SHARES[next_rank] / SHARES[one.rank]
-                heappush(edge, _Candidate(cost, 2 * node, one.parent, one.siblings, next_rank))
+                heappush(edge, _Next(cost, 2 * node, one.parent, one.siblings, next_rank))
             self._reach(edge, known, -one.cost, token, node)
         draft = Draft(tuple(tokens), tuple(parents), evidence=EVIDENCE if tokens else 0)
         return draft.head(len(tokens))
 
-    def _reach(
-        self, edge: list[_Candidate], known: Known, share: float, token: int, node: int
-    ) -> None:
+    def _reach(self, edge: list[_Next], known: Known, share: float, token: int, node: int) -> None:
         """The first child of a node, a ``token`` that is drawn with a probability of ``share``."""
         if found := self._tables.get(known.context, token):
-            heappush(edge, _Candidate(-share * SHARES[0], 2 * node + 1, node, found, 0))
+            heappush(edge, _Next(-share * SHARES[0], 2 * node + 1, node, found, 0))

@@ -32,7 +32,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[EngineOptions, dict
 
 
 @pytest.mark.parametrize("overlap", [True, False])
-@pytest.mark.parametrize("method", ['"recycling", "num_speculative_tokens": 5'])
+@pytest.mark.parametrize("method", ['"recycling", "num_speculative_tokens": 5', '"lookahead"'])
 def test_answers_are_those_without(
     method: str, overlap: bool, plain: tuple[EngineOptions, dict[int, Answer]]
 ) -> None:

@@ -232,7 +232,7 @@ def test_many_requests_leave_no_more_than_some() -> None:
         asked = Asked(tokens, id=i, context=Context(salt))
         (draft,) = made.propose([asked], 4)
         controller.drew(asked, draft if draft.evidence else Draft((1, 2), evidence=4), ())
-        tables.saw(asked, tokens[-8:], [tokens[:8]] * 8)
+        tables.saw(asked, tokens[-8:], (), [tokens[:8]] * 8)
         for one in (made, tables):
             one.ended(asked)
             assert one.n_tokens <= 20_000

@@ -19,7 +19,7 @@ ONE, OTHER = Context(salt="one"), Context(salt="other")
 
 def taught(known: Asked, n_most: int = 1000) -> Recycling:
     made = Recycling(n_most)
-    made.saw(known, (2, 5, 6), ((5, 6), (6, 7), (5,)))
+    made.saw(known, (2, 5, 6), (), ((5, 6), (6, 7), (5,)))
     return made
 
 
@@ -41,9 +41,9 @@ def test_who_was_not_seen_has_no_draft() -> None:
 def test_the_newest_logits_of_a_token_count() -> None:
     known = Asked(0, tokens=(1, 2))
     made = taught(known)
-    made.saw(known, (2,), ((8,),))
+    made.saw(known, (2,), (), ((8,),))
     assert made.propose([known], 1)[0].tokens == (8,)
-    made.saw(known, (2,), ((),))
+    made.saw(known, (2,), (), ((),))
     assert made.propose([known], 1)[0].tokens == (8,), "what is no distribution says nothing"
 
 
@@ -52,7 +52,7 @@ def test_no_context_sees_what_another_one_was_drawn() -> None:
     made = taught(one)
     before = made.propose([one], 4)
     assert made.propose([other], 4) == [Draft()]
-    made.saw(other, (2, 9), ((9,), (2,)))
+    made.saw(other, (2, 9), (), ((9,), (2,)))
     assert made.propose([one], 4) == before
 
 
@@ -89,7 +89,7 @@ def test_options_that_say_nothing_are_refused(more: str, message: str) -> None:
 def test_it_goes_together_with_a_program() -> None:
     text = '[{"method": "recycling"}, {"model": "small.gguf"}]'
     asked = parse_speculation(EngineOptions(speculative_config=text))
-    assert asked is not None and asked.recycles and asked.name == "draft_model+recycling"
+    assert asked is not None and asked.n_candidates == 8 and asked.name == "draft_model+recycling"
     alone = parse_speculation(EngineOptions(speculative_config='{"method": "recycling"}'))
     assert alone is not None and not alone.has_program and alone.n_stored == 100_000
 
