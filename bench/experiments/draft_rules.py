@@ -20,6 +20,7 @@ from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, SlotOpen, StepPlan, TableChange
 from kvasir.engine.build import build_engine
 from kvasir.exec.cpu.executor import CpuExecutor
+from kvasir.models.loaded import load_model
 
 F32, F64 = NDArray[np.float32], NDArray[np.float64]
 TEXT = (
@@ -172,8 +173,7 @@ def run(settings: Settings) -> Outcome:
         engine = described(settings, llm)
     step = max(1, (len(text) - 4) // N_CONTEXTS)
     beginnings = [text[:n] for n in range(4, len(text), step)][:N_CONTEXTS]
-    source = Path(settings.options.model or "")
-    with _executor(settings, source) as executor:
+    with _executor(settings, load_model(settings.options.model).source.path) as executor:
         contexts, last = _logits(executor, beginnings), _logits(executor, [text])
         firsts = np.flatnonzero(_shares(last[0]) > 0)
         behind = [text, *((*text, int(token)) for token in firsts)]

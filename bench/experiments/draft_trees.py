@@ -14,6 +14,7 @@ from bench.experiments.engines import SEED
 from bench.experiments.programs import Vocabulary, asked, described, opened
 from kvasir.core.errors import ConfigError
 from kvasir.formats.gguf import open_gguf
+from kvasir.models.loaded import load_model
 from kvasir.offline.llm import LLM
 from kvasir.validation.sampling import SamplingParams
 
@@ -50,7 +51,7 @@ def write_noised(source: Path, target: Path, share: float) -> None:
 
 def noised(settings: Settings, folder: str, share: float) -> Path:
     """A draft model of ``write_noised`` in ``folder``."""
-    source, draft = Path(settings.options.model or ""), Path(folder) / "noised.gguf"
+    source, draft = load_model(settings.options.model).source.path, Path(folder) / "noised.gguf"
     if settings.quick and source.is_dir():  # it drafts for itself
         return source
     write_noised(source, draft, share)
