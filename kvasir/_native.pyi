@@ -94,6 +94,8 @@ class Fills:
         it allows or -1, the seconds that it took, and those of the processor."""
 
 def hash_row(row: NDArray[np.float32]) -> int: ...
+def likeliest(row: NDArray[np.float32], k: int) -> list[int]:
+    """At most ``k`` ids of a row of logits, the likeliest first (``sampling.reference``)."""
 
 SLOT_PARAMS: tuple[str, ...]
 """What ``Sampler.open`` reads of its parameters."""

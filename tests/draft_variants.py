@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
+from kvasir.config.speculation import LOOKAHEAD, RECYCLING
 from kvasir.core.drawn import Drawn
 from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
@@ -71,6 +72,28 @@ LAZY_VARIANTS = tuple(
     if variant.drafts is not None
 )
 """Without windows."""
+
+
+RECYCLED, LOOKED_AHEAD = Drafts(7, by=RECYCLING), Drafts(8, by=LOOKAHEAD)
+SEEING_VARIANTS = (
+    Variant("recycled, three at a time", n_seqs=3, drafts=RECYCLED),
+    Variant("looked ahead, chunks of 7, staggered", chunk=7, stagger=2, drafts=LOOKED_AHEAD),
+    *[
+        Variant(
+            f"{name}, replayed, overlapped, preempted",
+            replay_after=60,
+            overlap=True,
+            n_spare_blocks=1,
+            drafts=drafts,
+        )
+        for name, drafts in (("recycled", RECYCLED), ("looked ahead", LOOKED_AHEAD))
+    ],
+)
+"""Drafters that see what the target finds likely."""
+SEEING_CACHED = (
+    Variant("recycled", cache=True, overlap=True, chunk=7, stagger=1, drafts=RECYCLED, order=25),
+    Variant("looked ahead", cache=True, overlap=True, n_seqs=3, drafts=LOOKED_AHEAD, order=26),
+)
 
 
 class Counted:

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kvasir.config.speculation import LOOKAHEAD, N_CANDIDATES, RECYCLING
 from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.executor import ExecutorProposer
+from kvasir.speculate.lookahead import Lookahead
 from kvasir.speculate.lookup import Lookup
 from kvasir.speculate.oracle import OracleProposer
+from kvasir.speculate.recycling import Recycling
 from tests.answers import Answer
 
 
@@ -43,6 +46,8 @@ class Drafts:
     """It is a head, which takes nothing in while nobody asks."""
     width: int = 1
     """Tokens that the executor drafts in each place."""
+    by: str = ""
+    """A method: what the target found likely before is drafted, as far as it pays."""
     by_lookup: bool = False
     """What stood in texts before is drafted, as far as it pays."""
 
@@ -54,6 +59,7 @@ class Drafts:
             "lazy_drafts": self.is_lazy,
             "head_may_rest": self.rests,
             "draft_width": self.width,
+            "n_candidates": N_CANDIDATES.get(self.by, 0),
         }
 
     def proposer(self, known: Mapping[int, Answer], vocab_size: int) -> Proposer:
@@ -61,6 +67,10 @@ class Drafts:
             return Moody(width=self.width)
         if self.by_executor:
             return ExecutorProposer(width=self.width)
+        if self.by == RECYCLING:
+            return Recycling(4096)
+        if self.by == LOOKAHEAD:
+            return Lookahead(2, 3, 2)
         if self.by_lookup:
             return Lookup(1, 16, n_stored=4096)
         answers = {i: answer.tokens for i, answer in known.items()}

@@ -14,6 +14,7 @@ from bench.experiments.engines import SEED
 from bench.experiments.programs import Vocabulary, asked, described, opened
 from kvasir.core.errors import ConfigError
 from kvasir.formats.gguf import open_gguf
+from kvasir.models.loaded import load_model
 from kvasir.offline.llm import LLM
 from kvasir.validation.sampling import SamplingParams
 
@@ -48,6 +49,25 @@ def write_noised(source: Path, target: Path, share: float) -> None:
         raise ConfigError(f"{source.name} has no Q4_1 blocks: name a model of this type")
 
 
+def noised(settings: Settings, folder: str, share: float) -> Path:
+    """A draft model of ``write_noised`` in ``folder``."""
+    source, draft = load_model(settings.options.model).source.path, Path(folder) / "noised.gguf"
+    if settings.quick and source.is_dir():  # it drafts for itself
+        return source
+    write_noised(source, draft, share)
+    return draft
+
+
+def _configs(draft: Path, n_rows: int) -> list[tuple[str, Json]]:
+    """By name what is drafted: of chains and trees as many rows, and what has no draft model."""
+    found: list[tuple[str, Json]] = []
+    for width in WIDTHS:
+        config = {"model": str(draft), "num_speculative_tokens": n_rows, "draft_width": width}
+        found.append((f"{n_rows} rows, {width} in each place", config))
+    found.append(("recycling", {"method": "recycling", "num_speculative_tokens": n_rows}))
+    return [*found, ("lookahead", {"method": "lookahead"})]
+
+
 def _counted(llm: LLM, texts: list[str], temperature: float, n_out: int) -> tuple[Json, list[Any]]:
     """Of one stream after the other: how many drafted tokens a step with drafts accepts."""
     engine = llm.session().opened().built.engine
@@ -63,50 +83,45 @@ def _counted(llm: LLM, texts: list[str], temperature: float, n_out: int) -> tupl
     accepted, drafted = after.n_accepted - before.n_accepted, after.n_drafted - before.n_drafted
     return {
         "steps": steps,
-        "rows": round(drafted / steps, 3),
-        "tokens_a_step": round(1 + accepted / steps, 4),
+        "rows": round(drafted / max(1, steps), 3),
+        "tokens_a_step": round(1 + accepted / max(1, steps), 4),
     }, tokens
 
 
 def run(settings: Settings) -> Outcome:
-    n_texts, n_out, rows = settings.pick((4, 64, (7,)), (1, 8, (4,)))
+    n_texts, n_out, n_rows = settings.pick((3, 48, 7), (1, 8, 4))
     options: dict[str, Any] = {"max_num_seqs": 4, "max_model_len": 512}
     points: list[Json] = []
     answers: dict[float, list[Any]] = {}
     is_same = True
     with TemporaryDirectory() as folder:
-        source, draft = Path(settings.options.model or ""), Path(folder) / "noised.gguf"
-        if settings.quick and source.is_dir():  # it drafts for itself
-            draft = source
-        else:
-            write_noised(source, draft, 0.12)
-        for n_rows in rows:
-            for width in WIDTHS:
-                config = {
-                    "model": str(draft),
-                    "num_speculative_tokens": n_rows,
-                    "draft_width": width,
-                    "adaptive": False,
-                }
-                with opened(settings, **options, speculative_config=config) as llm:
-                    words = Vocabulary(llm.get_tokenizer())
-                    texts = [words.text(24, i) for i in range(n_texts)]
-                    for temperature in (0.0, 1.0):
-                        found, tokens = _counted(llm, texts, temperature, n_out)
-                        is_same &= answers.setdefault(temperature, tokens) == tokens
-                        name = f"{n_rows} rows, {'greedy' if not temperature else 'sampled'}"
-                        points.append({"point": f"{name}, {width}", "of": name, **found})
-                    engine = described(settings, llm)
-    chains = {x["of"]: x["tokens_a_step"] for x in points if x["point"].endswith(", 1")}
-    gains = {x["point"]: round(x["tokens_a_step"] / chains[x["of"]], 4) for x in points}
+        for name, config in _configs(noised(settings, folder, 0.12), n_rows):
+            chosen = {**options, "speculative_config": {**config, "adaptive": False}}
+            with opened(settings, **chosen) as llm:
+                words = Vocabulary(llm.get_tokenizer())
+                texts = [words.text(24, i) for i in range(n_texts)]
+                for temperature, drawn in ((0.0, "greedy"), (1.0, "sampled")):
+                    found, tokens = _counted(llm, texts, temperature, n_out)
+                    is_same &= answers.setdefault(temperature, tokens) == tokens
+                    of = drawn if "model" in config else ""
+                    points.append({"point": f"{name}, {drawn}", "of": of, **found})
+                engine = described(settings, llm)
+    chains: dict[str, float] = {}
+    for point in points:
+        chains.setdefault(point["of"], point["tokens_a_step"])
+    trees = [x for x in points if x["of"]]
+    gains = {x["point"]: round(x["tokens_a_step"] / chains[x["of"]], 4) for x in trees}
+    others = {x["point"]: x["tokens_a_step"] for x in points if not x["of"]}
     return Outcome(
         measured="tokens of a step over those of chains with as many rows: "
-        + ", ".join(f"{name} in each place {gain:.3f}" for name, gain in gains.items()),
+        + ", ".join(f"{name} {gain:.3f}" for name, gain in gains.items())
+        + "; tokens of a step without a draft model: "
+        + ", ".join(f"{name} {found:.2f}" for name, found in others.items()),
         conditions=(
             f"a draft model that is the target with other bits in 12 % of its blocks, {n_texts} "
             f"prompts of 24 random words, {n_out} outputs each, one stream; counts, no times"
         ),
-        summary=gains,
+        summary={**gains, **others},
         points=points,
         met=settings.quick or all(gain >= 1 for gain in gains.values()),
         identical=is_same,
@@ -123,7 +138,7 @@ EXPERIMENT = Experiment(
     seconds=60,
     chart=Chart(
         x="point",
-        x_label="rows, how tokens are drawn, tokens in each place",
+        x_label="rows, tokens in each place, how tokens are drawn",
         y_label="tokens of a step",
         lines={"tokens_a_step": "one stream"},
         kind="bar",

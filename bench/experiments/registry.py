@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.experiments import (
+    draft_rules,
     draft_trees,
     e01_kv_waste,
     e02_concurrency,
@@ -45,6 +46,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     e20_knee.EXPERIMENT,
     e23_fork.EXPERIMENT,
     e24_slo.EXPERIMENT,
+    draft_rules.EXPERIMENT,
     draft_trees.EXPERIMENT,
     fair_tenants.EXPERIMENT,
     grammar_cost.EXPERIMENT,

@@ -261,10 +261,11 @@ class EngineOptions:
         "text",
         "Draft tokens and verify several in a step; answers stay the same. JSON with method "
         "(ngram: what followed in the request's text; suffix: in earlier answers, too; "
+        "recycling: what the model found likely before; lookahead: what it makes of guesses; "
         "draft_model: what a smaller model draws; eagle, eagle3, medusa, mtp: what heads draw), "
-        "model (its file or folder), num_speculative_tokens, num_speculative_tokens_min, "
-        "max_model_len, prompt_lookup_min and _max, stored_tokens, adaptive, draft_width, "
-        "use_heterogeneous_vocab; or a list of two.",
+        "model (its file or folder), max_window_size, max_ngram_size, max_verification_set_size, "
+        "num_speculative_tokens, num_speculative_tokens_min, max_model_len, prompt_lookup_min and "
+        "_max, stored_tokens, adaptive, draft_width, use_heterogeneous_vocab; or a list of two.",
     )
     speculative_model: str | None = option(
         None,

@@ -165,6 +165,7 @@ class _Planner(msgspec.Struct, frozen=True):
                 sizes,
                 kept_drafts=speculation.n_kept if speculation else 0,
                 draft_width=speculation.width if speculation else 1,
+                n_candidates=speculation.n_candidates if speculation else 0,
             ),
             max_draft_tokens=n_drafts,
             adapts_drafts=speculation is None or speculation.is_adaptive,

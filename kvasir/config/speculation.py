@@ -14,22 +14,32 @@ from kvasir.core.plan import MAX_DRAFTS
 
 DRAFT_MODEL = "draft_model"
 LOOKUPS = ("ngram", "suffix")
+RECYCLING, LOOKAHEAD = "recycling", "lookahead"
+WITHOUT_PROGRAM = (*LOOKUPS, RECYCLING, LOOKAHEAD)
 HEADS = ("eagle", "eagle3", "medusa", "mtp")
 """Which read what the target computes; the last one is of its own checkpoint."""
-METHODS = (*LOOKUPS, DRAFT_MODEL, *HEADS)
+METHODS = (*WITHOUT_PROGRAM, DRAFT_MODEL, *HEADS)
 WITH_MODEL = (DRAFT_MODEL, *HEADS[:-1])
 MAX_TOKENS = 63
 """Drafted tokens of a row."""
 MAX_MATCH = 64
 """Tokens of a match; longer ones are no better."""
 MIN_STORED, MAX_STORED = 1000, 100_000_000
-DEFAULT_TOKENS = {"ngram": 7, "suffix": 15, DRAFT_MODEL: 8}
+DEFAULT_TOKENS = {"ngram": 7, "suffix": 15, RECYCLING: 7, DRAFT_MODEL: 8}
 DEFAULT_TOKENS |= {"eagle": 4, "eagle3": 4, "medusa": 3, "mtp": 3}
 DEFAULT_NGRAM = 5
 """Tokens of a match, as in vLLM."""
 SUFFIX_MIN = 3
-DEFAULT_STORED = 1_000_000
-"""Tokens of earlier answers: 12 bytes each."""
+DEFAULTS_STORED = {"suffix": 1_000_000, RECYCLING: 100_000}
+"""Tokens of earlier answers, 12 bytes each; those with candidates, about 200."""
+N_CANDIDATES = {RECYCLING: 8, LOOKAHEAD: 1}
+"""Likeliest tokens that are told of each logit row; of recycling as in its paper."""
+LOOKAHEAD_SIZES = {
+    "max_window_size": 2,
+    "max_ngram_size": 3,
+    "max_verification_set_size": 2,
+}
+"""W, N and G of lookahead decoding, in the words of TensorRT-LLM: 8 tokens."""
 MAX_JSON = 65536
 BOUNDS = {
     "num_speculative_tokens": (1, MAX_TOKENS),
@@ -40,6 +50,9 @@ BOUNDS = {
     "max_model_len": (1, 2**31 - 1),
     "draft_tensor_parallel_size": (1, 1),
     "draft_width": (1, 8),
+    "max_window_size": (1, MAX_TOKENS),
+    "max_ngram_size": (2, MAX_TOKENS),
+    "max_verification_set_size": (1, MAX_TOKENS),
 }
 HETEROGENEOUS = "use_heterogeneous_vocab"
 RULE = "rejection_sample_method"
@@ -77,6 +90,8 @@ class Speculation(msgspec.Struct, frozen=True):
     rule: str = COUPLED
     width: int = 1
     """Tokens that a program drafts in each place, of which the likeliest make a tree."""
+    window: tuple[int, int, int] = (0, 0, 0)
+    """W, N and G of lookahead decoding."""
     lookup: Speculation | None = None
     """Beside one with a program: drafts from texts, where they are expected to bring more."""
 
@@ -96,7 +111,12 @@ class Speculation(msgspec.Struct, frozen=True):
     @property
     def has_program(self) -> bool:
         """Tokens are drafted by the executor."""
-        return self.method not in LOOKUPS
+        return self.method not in WITHOUT_PROGRAM
+
+    @property
+    def n_candidates(self) -> int:
+        """Of each logit row, from which drafts are made."""
+        return max(N_CANDIDATES.get(part.method, 0) for part in self.parts)
 
     @property
     def is_head(self) -> bool:
@@ -140,8 +160,8 @@ def _joined(parts: Sequence[Speculation]) -> Speculation:
     if (len(programs), len(lookups)) != (1, 1):
         named = ", ".join(part.method for part in parts)
         raise ConfigError(
-            f"speculative_config lists {named}: of several, one drafts from texts (ngram, suffix) "
-            "and the other one has a program (draft_model or a head)"
+            f"speculative_config lists {named}: of several, one has no program "
+            f"({', '.join(WITHOUT_PROGRAM)}) and the other one has (draft_model or a head)"
         )
     both = [(part.is_adaptive, part.n_least) for part in parts]
     if both[0] != both[1]:
@@ -158,12 +178,21 @@ def _part(values: Mapping[str, Any]) -> Speculation:
     shortest, longest = _lengths(method, values)
     if method == "ngram" and values.get("stored_tokens"):
         raise ConfigError("speculative_config's ngram keeps no earlier answers: use suffix")
-    stored = values.get("stored_tokens", DEFAULT_STORED) if method == "suffix" else 0
+    stored = values.get("stored_tokens", DEFAULTS_STORED.get(method, 0))
+    if method == RECYCLING and not stored:
+        raise ConfigError("speculative_config's recycling drafts from stored_tokens: 0 is none")
     if 0 < stored < MIN_STORED:
         raise ConfigError(
             f"speculative_config's stored_tokens is {stored}: needs 0, or {MIN_STORED} at least"
         )
-    n_tokens = values.get("num_speculative_tokens", DEFAULT_TOKENS[method])
+    window = _window(method, values)
+    n_default = DEFAULT_TOKENS.get(method, (window[0] + window[2]) * (window[1] - 1))
+    n_tokens = values.get("num_speculative_tokens", n_default)
+    if method == LOOKAHEAD and not n_default <= n_tokens <= MAX_TOKENS:
+        raise ConfigError(
+            f"speculative_config's lookahead computes {n_default} tokens, (W + G) (N - 1): at most "
+            f"{min(n_tokens, MAX_TOKENS)} are drafted, make {', '.join(LOOKAHEAD_SIZES)} smaller"
+        )
     n_least = values.get("num_speculative_tokens_min", 0)
     if n_least > n_tokens:
         raise ConfigError(
@@ -187,7 +216,15 @@ def _part(values: Mapping[str, Any]) -> Speculation:
         _flag(values, HETEROGENEOUS, False),
         _rule(values),
         width,
+        window,
     )
+
+
+def _window(method: str, values: Mapping[str, Any]) -> tuple[int, int, int]:
+    if method != LOOKAHEAD:
+        return 0, 0, 0
+    w, n, g = (values.get(name, default) for name, default in LOOKAHEAD_SIZES.items())
+    return w, n, g
 
 
 def _rule(values: Mapping[str, Any]) -> str:
@@ -226,17 +263,29 @@ def _method(values: Mapping[str, Any]) -> str:
                 else "needs model: a file or folder"
             )
         )
-    strange: tuple[str, ...] = OF_PROGRAMS if method in LOOKUPS else OF_LOOKUPS
-    strange = strange if method == DRAFT_MODEL else (*strange, HETEROGENEOUS)
-    if found := [name for name in strange if name in values]:
+    known = _known(method)
+    if found := [name for name in values if name not in known]:
         raise ConfigError(f"speculative_config's method {method} has no {', '.join(found)}")
     return method
+
+
+def _known(method: str) -> tuple[str, ...]:
+    """Keys that say something of a method."""
+    common = ("method", "model", "num_speculative_tokens", "num_speculative_tokens_min")
+    common = (*common, "adaptive", RULE)
+    if method == RECYCLING:
+        return (*common, OF_LOOKUPS[-1])
+    if method == LOOKAHEAD:
+        return (*common, *LOOKAHEAD_SIZES)
+    if method in LOOKUPS:
+        return (*common, *OF_LOOKUPS)
+    return (*common, *OF_PROGRAMS, *((HETEROGENEOUS,) if method == DRAFT_MODEL else ()))
 
 
 def _check_bounds(values: Mapping[str, Any], method: str) -> None:
     """Of numbers."""
     for name, (low, high) in BOUNDS.items():
-        if name == "num_speculative_tokens" and method not in LOOKUPS:
+        if name == "num_speculative_tokens" and method not in WITHOUT_PROGRAM:
             high = MAX_DRAFTS
         value = values.get(name, low)
         if type(value) is not int or not low <= value <= high:

@@ -211,6 +211,9 @@ class RowOutput(msgspec.Struct, frozen=True, gc=False):
     for."""
     logits_hash: int = 0
     """64-bit hash of the row's raw logits when the executor records hashes, else 0."""
+    candidates: tuple[int, ...] = ()
+    """The likeliest tokens under the unmodified distribution, likeliest first, ties to the lowest
+    id: ``EngineSizes.n_candidates`` where there are as many; none of what is no distribution."""
 
 
 class StepResult(msgspec.Struct, frozen=True):

@@ -31,6 +31,8 @@ class EngineSizes(msgspec.Struct, frozen=True):
     draft_width: int = 1
     """Tokens that the executor drafts in one place, the best first; drafts go on behind that one.
     More than one make trees."""
+    n_candidates: int = 0
+    """Likeliest tokens that the executor tells of each logit row, for who drafts from them."""
 
     @property
     def groups(self) -> tuple[KVGroup, ...]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
-from kvasir.config.speculation import Speculation, parse_speculation
+from kvasir.config.speculation import LOOKAHEAD, RECYCLING, Speculation, parse_speculation
 from kvasir.core.errors import ModelError
 from kvasir.core.messages import Ready
 from kvasir.engine.engine import Engine
@@ -31,7 +31,9 @@ from kvasir.sampling.masks import Masks
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Proposer
 from kvasir.speculate.executor import EVIDENCE, ExecutorProposer
+from kvasir.speculate.lookahead import Lookahead
 from kvasir.speculate.lookup import Lookup
+from kvasir.speculate.recycling import Recycling
 from kvasir.speculate.several import DrafterPart, SeveralDrafters
 from kvasir.timing.cost import CostModel
 from kvasir.timing.prior import prior_costs
@@ -196,4 +198,8 @@ def proposer_of(config: EngineConfig) -> Proposer | None:
 def _proposer(asked: Speculation, config: EngineConfig) -> Proposer:
     if asked.has_program and config.draft is not None:
         return ExecutorProposer(config.draft.max_model_len, EVIDENCE, asked.n_kept, asked.width)
+    if asked.method == LOOKAHEAD:
+        return Lookahead(*asked.window)
+    if asked.method == RECYCLING:
+        return Recycling(asked.n_stored)
     return Lookup(asked.min_match, asked.max_match, asked.n_stored)

@@ -29,7 +29,7 @@ from kvasir.exec.taken import StateSlots, StateStep
 from kvasir.exec.token_types import TokenTypes
 from kvasir.sampling.classical import Role
 from kvasir.sampling.masks import Bits
-from kvasir.sampling.reference import SlotState, sample_row
+from kvasir.sampling.reference import SlotState, likeliest, sample_row
 
 U64 = NDArray[np.uint64]
 
@@ -311,7 +311,8 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
         role = Role(drafted=drafted[0] if drafted else -1)
         drawn = sample_row(logits, state, row.out_index, path, row.target, mask, role)
         digest = int.from_bytes(blake2b(logits.tobytes(), digest_size=8).digest(), "little")
-        return RowOutput(drawn.token, drawn.logprob, drawn.top, drawn.rank, digest)
+        candidates = likeliest(logits, self.sizes.n_candidates)
+        return RowOutput(drawn.token, drawn.logprob, drawn.top, drawn.rank, digest, candidates)
 
     def _logits(self, seen: int) -> NDArray[np.float32]:
         """float32 [vocab_size]."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from kvasir.core.groups import NO_BLOCK
@@ -49,7 +50,7 @@ class StepArrays:
         self.arrays: dict[str, NDArray[np.generic]] = {
             **{name: np.zeros(t, i32) for name in ("tokens", "pos", "store", "seq", "parent")},
             **_logit_arrays(t),
-            **result_arrays(t),
+            **result_arrays(t, sizes.n_candidates),
             "seq_begin": np.zeros(s + 1, i32),
             "seq_start": np.zeros(s, i32),
             "seq_tree": np.zeros(s, np.uint8),
@@ -193,7 +194,13 @@ class StepArrays:
                 )
                 top = tuple(zip(ids, values, strict=True))
             outputs.append(RowOutput(token, logprob, top, rank, digest))
-        return tuple(outputs)
+        if "candidates" not in a:
+            return tuple(outputs)
+        found = a["candidates"][:n].tolist()
+        return tuple(
+            structs.replace(output, candidates=tuple([x for x in own if x >= 0]))
+            for output, own in zip(outputs, found, strict=True)
+        )
 
     def read_drafts(self, plan: StepPlan) -> tuple[tuple[tuple[int, ...], ...], Siblings]:
         """The drafts and siblings of a ``StepResult``."""
@@ -231,9 +238,11 @@ def _draft_arrays(sizes: EngineSizes, max_drafts: int) -> dict[str, NDArray[np.g
     }
 
 
-def result_arrays(n: int) -> dict[str, NDArray[np.generic]]:
-    """What ``n`` logit rows give."""
+def result_arrays(n: int, n_candidates: int = 0) -> dict[str, NDArray[np.generic]]:
+    """What ``n`` logit rows give; ``n_candidates``: likeliest tokens of each."""
+    likeliest = {"candidates": np.zeros((n, n_candidates), np.int32)} if n_candidates else {}
     return {
+        **likeliest,
         **{name: np.zeros(n, np.int32) for name in ("drawn", "rank", "top_count")},
         "logprob": np.zeros(n, np.float32),
         "hash": np.zeros(n, np.uint64),

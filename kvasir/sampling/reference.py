@@ -111,6 +111,13 @@ def sample_row(
     return _report(logits, token, params.n_logprobs, params.logprob_ids)
 
 
+def likeliest(logits: F32, n: int) -> tuple[int, ...]:
+    """The first ``n`` ids of ``ranking`` above -inf; none of what is no distribution."""
+    if not n or not is_distribution(logits):
+        return ()
+    return tuple([int(i) for i in ranking(logits)[:n] if logits[i] > -np.inf])
+
+
 def is_distribution(logits: F32) -> bool:
     """True when no entry is NaN or +inf and at least one is finite."""
     return bool(np.max(logits) < np.inf and np.max(logits) > -np.inf)

@@ -59,6 +59,7 @@ class Drafts:
             is_head=config.draft_is_head,
         )
         self._is_head = config.draft_is_head
+        self._sees = config.sizes.n_candidates > 0
         self._gaps = HeadGaps(config.sizes.block_size) if config.head_may_rest else None
         self._following: Following | None = None
         if config.lazy_drafts:
@@ -227,6 +228,8 @@ class Drafts:
         """A plan is committed: what the executor drafted has ids from now on."""
         if self._proposer is None:
             return
+        if self._sees:
+            self._show(self._proposer, plan, owners, result)
         if not result.drafts and any(row.n_drafts for row in plan.rows):
             raise KvasirError("rows ask for drafts, and the executor has no draft program")
         self._drawn = Drawn.by(plan, result.outputs, result.drafts, result.siblings)
@@ -242,6 +245,23 @@ class Drafts:
             if drafts and n_known >= request.drafting.following[0]:
                 sound = tuple(takewhile(lambda token: token >= 0, drafts))
                 request.drafting.following = n_known, sound, own
+
+    def _show(
+        self,
+        proposer: Proposer,
+        plan: StepPlan,
+        owners: Sequence[Request],
+        result: StepResult,
+    ) -> None:
+        """What is likeliest to follow each token that has a logit row."""
+        first = 0
+        for request, row in zip(owners, plan.rows, strict=True):
+            outputs = result.outputs[first : first + row.n_logits]
+            first += row.n_logits
+            if outputs:
+                tokens = self._drawn.ids(row.tokens[-row.n_logits :])
+                likeliest = [output.candidates for output in outputs]
+                proposer.saw(request, tokens, row.parents, likeliest)
 
     def ended(self, request: Request) -> Mapping[str, int]:
         """It has no more rows: by their reasons the steps in which it had no drafts."""

@@ -31,6 +31,8 @@ class Draft:
     n_sampled: int = 0
     """Of a chain, how many of the first tokens were drawn from distributions that the executor
     keeps."""
+    is_whole: bool = False
+    """Some of its tokens are there to be learned from: all are computed, or none."""
 
     def __post_init__(self) -> None:
         if not self.parents:
@@ -72,7 +74,9 @@ class Draft:
             parents = ()
         n_sampled = min(n, self.n_sampled)
         asked, evidence, drafter = self.n_asked, self.evidence, self.drafter
-        return Draft(tokens, parents, asked, evidence, n_predicted, drafter, n_sampled)
+        return Draft(
+            tokens, parents, asked, evidence, n_predicted, drafter, n_sampled, self.is_whole
+        )
 
     def ordered(self, order: Sequence[int]) -> Draft:
         """Of a tree the tokens of these indices, in this order, in which parents come before their
@@ -128,6 +132,18 @@ class Proposer(Protocol):
         step runs, the newest token may be missing there: what is proposed then only says that
         waiting for it is worth while."""
         ...
+
+    def saw(
+        self,
+        known: Known,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        likeliest: Sequence[Sequence[int]],
+    ) -> None:
+        """The target computed ``tokens`` of a request, and found of each what is likeliest to
+        follow: where ``EngineSizes.n_candidates`` asks for it. With drafted ones among them the
+        first is the newest known one. ``parents``: as those of a ``Row``; empty: a chain."""
+        return
 
     def ended(self, known: Known) -> None:
         """It has all its tokens, or nobody wants more."""

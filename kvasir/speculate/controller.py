@@ -111,6 +111,9 @@ class Controller:
         for survival, i in slots[:n_taken]:
             gains[i] += survival
             lengths[i] += 1
+        for i, draft in enumerate(drafts):
+            if draft.is_whole:  # more than half of it pays
+                lengths[i] = len(draft.tokens) if 2 * lengths[i] > len(draft.tokens) else 0
         if n_others or 0 in lengths:
             lengths = [n if gain >= 1 else 0 for n, gain in zip(lengths, gains, strict=True)]
         return [
@@ -153,7 +156,7 @@ class Controller:
     def grown(self, known: Known, draft: Draft, n_most: int) -> Draft:
         """Of ``draft`` at most ``n_most`` tokens: of a tree those that are likeliest to be drawn,
         the best first, so that each beginning of it is the best of its size."""
-        if not (draft.parents and draft.evidence):
+        if draft.is_whole or not (draft.parents and draft.evidence):
             return draft if len(draft.tokens) <= n_most else draft.head(n_most)
         shares = self._survival.nodes(known.id, draft)
         order = sorted(range(len(shares)), key=lambda node: -shares[node])
@@ -198,7 +201,10 @@ class Controller:
         slots = []
         for i, (known, draft) in enumerate(zip(requests, drafts, strict=True)):
             if draft.evidence:
-                slots += [_Slot(share, i) for share in self._survival.nodes(known.id, draft)]
+                shares = self._survival.nodes(known.id, draft)
+                if draft.is_whole and shares:
+                    shares = [sum(shares) / len(shares)] * len(shares)
+                slots += [_Slot(share, i) for share in shares]
         return sorted(slots, key=lambda slot: -slot.survival)
 
     def _n_taken(self, slots: Sequence[_Slot], alone: int, seconds: float) -> int:

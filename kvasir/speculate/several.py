@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from kvasir.speculate.base import Draft, Known, Proposer
@@ -29,7 +30,7 @@ class SeveralDrafters(Proposer):
         """For each request a draft of each."""
         found = [part.proposer.propose(requests, min(k, part.n_tokens)) for part in self._parts]
         return [
-            [_of(drafter, draft) for drafter, draft in enumerate(own)]
+            [replace(draft, drafter=drafter) for drafter, draft in enumerate(own)]
             for own in zip(*found, strict=True)
         ]
 
@@ -38,12 +39,16 @@ class SeveralDrafters(Proposer):
         each = self.propose_each(requests, k)
         return [max(own, key=lambda draft: len(draft.tokens)) for own in each]
 
+    def saw(
+        self,
+        known: Known,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        likeliest: Sequence[Sequence[int]],
+    ) -> None:
+        for part in self._parts:
+            part.proposer.saw(known, tokens, parents, likeliest)
+
     def ended(self, known: Known) -> None:
         for part in self._parts:
             part.proposer.ended(known)
-
-
-def _of(drafter: int, draft: Draft) -> Draft:
-    tokens, parents, asked = draft.tokens, draft.parents, draft.n_asked
-    n_predicted, n_sampled = draft.n_predicted, draft.n_sampled
-    return Draft(tokens, parents, asked, draft.evidence, n_predicted, drafter, n_sampled)

@@ -73,6 +73,10 @@ StepArrays step_arrays(nb::dict d) {
   a.path = field<int32_t>(d, "path");
   a.max_path = nb::cast<int64_t>(d["path"].attr("size"));
   if (d.contains("sampled")) a.sampled = field<uint8_t>(d, "sampled");
+  if (d.contains("candidates")) {
+    a.candidates = field<int32_t>(d, "candidates");
+    a.n_candidates = nb::cast<int64_t>(d["candidates"].attr("shape")[nb::int_(1)]);
+  }
   if (d.contains("ranked")) {
     a.siblings = field<int32_t>(d, "ranked");
     a.n_siblings = nb::cast<int64_t>(d["ranked"].attr("shape")[nb::int_(1)]);

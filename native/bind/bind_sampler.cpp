@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "bind/bind.h"
+#include "sample/likeliest.h"
 #include "sample/rows.h"
 #include "sample/sampler.h"
 
@@ -84,6 +85,15 @@ void bind_sampler(nb::module_& m) {
       .def("sample", &draw, "slot"_a, "logits"_a.noconvert(), "out_index"_a, "path"_a, "target"_a,
            "columns"_a = 0, "mask"_a = nb::none(), "drafts"_a = false, "drafted"_a = -1)
       .def("draft", &draft, "slot"_a, "logits"_a.noconvert(), "out_index"_a, "path"_a, "siblings"_a = 0);
+  m.def(
+      "likeliest",
+      [](ConstRow row, int64_t k) {
+        Ids ids(size_t(std::max<int64_t>(k, 0)));
+        likeliest(row.data(), int64_t(row.shape(0)), ids.data(), int64_t(ids.size()));
+        ids.erase(std::find(ids.begin(), ids.end(), -1), ids.end());
+        return ids;
+      },
+      "row"_a, "k"_a);
   m.def(
       "hash_row", [](ConstRow row) { return hash_row(row.data(), static_cast<int64_t>(row.shape(0))); },
       "row"_a);

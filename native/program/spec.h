@@ -150,6 +150,8 @@ struct StepArrays {
   const uint8_t* sampled;
   int32_t* siblings;  // [R, n_siblings] of a program that drafts: the next best, -1 where there is none
   int64_t n_siblings;
+  int32_t* candidates;  // [R, n_candidates], the likeliest of each row; null: nobody asks
+  int64_t n_candidates;
   StepDrafts drafts;
   double* sums;  // of a program that pools: [slots, columns], else null
   // results

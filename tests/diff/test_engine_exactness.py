@@ -15,6 +15,7 @@ from kvasir.engine.loop import EngineFault
 from kvasir.exec.base import BlockStore, Handle
 from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.tables import SlotTables
+from tests.draft_variants import SEEING_CACHED, SEEING_VARIANTS
 from tests.drafting import Drafts
 from tests.exactness import (
     CACHE_VARIANTS,
@@ -47,7 +48,9 @@ def expected() -> Outcome:
     return baseline(FakeExecutor, REQUESTS, SIZES)
 
 
-@pytest.mark.parametrize("variant", VARIANTS + SHARING_VARIANTS, ids=lambda variant: variant.name)
+@pytest.mark.parametrize(
+    "variant", (*VARIANTS, *SHARING_VARIANTS, *SEEING_VARIANTS), ids=lambda variant: variant.name
+)
 def test_answers_do_not_depend_on_how_they_are_computed(
     variant: Variant, expected: Outcome
 ) -> None:
@@ -76,7 +79,7 @@ def second_turns(
 
 
 @pytest.mark.parametrize(
-    "variant", (*CACHE_VARIANTS, *FORK_VARIANTS), ids=lambda variant: variant.name
+    "variant", (*CACHE_VARIANTS, *SEEING_CACHED, *FORK_VARIANTS), ids=lambda variant: variant.name
 )
 def test_answers_do_not_depend_on_what_is_cached(
     variant: Variant, expected_of_sharing: Outcome

@@ -29,6 +29,7 @@ from tests import (
     tiny_rope,
 )
 from tests.disk_variants import DISK_VARIANTS
+from tests.draft_variants import SEEING_CACHED, SEEING_VARIANTS
 from tests.exactness import (
     CACHE_VARIANTS,
     VARIANTS,
@@ -136,7 +137,9 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.sampled(len(MODELS) + 1)
 @pytest.mark.parametrize(
-    "variant", VARIANTS + SHARING_VARIANTS[3:], ids=lambda variant: variant.name
+    "variant",
+    (*VARIANTS, *SHARING_VARIANTS[3:], *SEEING_VARIANTS),
+    ids=lambda variant: variant.name,
 )
 @pytest.mark.parametrize("threads", [1, 2])
 def test_answers_do_not_depend_on_how_they_are_computed(
@@ -202,7 +205,7 @@ def test_answers_do_not_depend_on_where_packed_weights_lie(case: Case, tmp_path:
 
 @pytest.mark.sampled(len(MODELS))
 @pytest.mark.parametrize(
-    "variant", (*CACHE_VARIANTS, *FORK_VARIANTS), ids=lambda variant: variant.name
+    "variant", (*CACHE_VARIANTS, *SEEING_CACHED, *FORK_VARIANTS), ids=lambda variant: variant.name
 )
 def test_answers_do_not_depend_on_what_is_cached(case: Case, variant: Variant) -> None:
     expected = case.expected_of_sharing

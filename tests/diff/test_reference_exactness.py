@@ -10,6 +10,7 @@ import pytest
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.reference import ReferenceExecutor, load_weights
 from tests import tiny, tiny_latent
+from tests.draft_variants import SEEING_VARIANTS
 from tests.exactness import VARIANTS, Sizes, baseline, run
 from tests.loading import load
 from tests.request_sets import make_requests
@@ -20,12 +21,14 @@ NAMES = (
     "preempted",
     "tree drafts, wrong at depth 2",
     "tree drafts, overlapped, chunks of 7",
+    "recycled, three at a time",
     "replayed, overlapped, preempted",
+    "looked ahead, chunks of 7, staggered",
 )
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("names", [NAMES[:2], NAMES[2:4], NAMES[4:]], ids=lambda names: names[0])
+@pytest.mark.parametrize("names", [NAMES[:3], NAMES[3:6], NAMES[6:]], ids=lambda names: names[0])
 @pytest.mark.parametrize(
     "family",
     [
@@ -48,7 +51,7 @@ def test_tokens_do_not_depend_on_how_they_are_computed(
     requests = make_requests(11, sizes.vocab_size, seed=4, max_prompt=24, max_tokens=12)
     expected = baseline(make, requests, sizes).answers
     assert sum(len(answer.tokens) for answer in expected.values()) > 40
-    for variant in VARIANTS:
+    for variant in (*VARIANTS, *SEEING_VARIANTS):
         if variant.name in names:
             got = run(make, requests, sizes, variant, expected).answers
             assert [got[i].tokens for i in expected] == [a.tokens for a in expected.values()]

@@ -9,7 +9,7 @@ from msgspec import structs
 from kvasir import _native
 from kvasir.core.params import TokenParams
 from kvasir.sampling.classical import Role
-from kvasir.sampling.reference import SlotState, sample_row
+from kvasir.sampling.reference import SlotState, likeliest, sample_row
 from tests.diff.test_sampling import make_logits, make_params
 from tests.forms import n_of
 
@@ -47,3 +47,12 @@ def test_the_next_best_is_drawn_where_the_best_may_not_be() -> None:
             banned = logits.copy()
             banned[drawn.token] = -np.inf
             assert sample_row(banned, SlotState(params), 3).token == drawn.top[0][0]
+
+
+@pytest.mark.parametrize("vocab", [1, 2, 16, 65, 1025])
+def test_the_likeliest_tokens_of_a_row(vocab: int) -> None:
+    rng = np.random.default_rng(vocab)
+    for _ in range(n_of(40, 200)):
+        logits, n = make_logits(rng, vocab), int(rng.integers(1, 9))
+        assert _native.likeliest(logits, n) == list(likeliest(logits, n))
+    assert _native.likeliest(np.full(vocab, np.nan, np.float32), 3) == []

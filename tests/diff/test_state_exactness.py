@@ -20,6 +20,7 @@ from tests import tiny, tiny_hybrid, tiny_kimi, tiny_scan, tiny_state
 from tests.automaton import LATE
 from tests.diff.test_native_exactness import Case
 from tests.disk_variants import DISK_VARIANTS
+from tests.draft_variants import SEEING_CACHED, SEEING_VARIANTS
 from tests.drafting import Drafts
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Variant, baseline, run
 from tests.fork_variants import FORK_VARIANTS
@@ -52,10 +53,11 @@ ALL_WRONG = frozenset(range(1, 10))
 PLAIN = with_strides(
     *VARIANTS,
     *SHARING_VARIANTS,
+    *SEEING_VARIANTS,
     Variant("chain drafts, all wrong", drafts=Drafts(4, wrong_depths=ALL_WRONG), overlap=True),
     Variant("tree drafts, all wrong", drafts=Drafts(8, 1, ALL_WRONG), n_spare_blocks=1),
 )
-CACHED = with_strides(*CACHE_VARIANTS, *FORK_VARIANTS, *DISK_VARIANTS)
+CACHED = with_strides(*CACHE_VARIANTS, *SEEING_CACHED, *FORK_VARIANTS, *DISK_VARIANTS)
 
 
 @pytest.fixture(scope="module", params=MODELS, ids=list(MODELS))

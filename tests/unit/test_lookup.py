@@ -14,6 +14,7 @@ from kvasir.core.request import Context
 from kvasir.speculate.base import Draft
 from kvasir.speculate.controller import Controller
 from kvasir.speculate.lookup import MAX_READ, Lookup
+from kvasir.speculate.recycling import Recycling
 from kvasir.speculate.store import N_LEAD, AnswerStore
 from kvasir.speculate.text import MAX_TRIED, Occurrence, Text
 from tests.forms import n_of
@@ -224,15 +225,17 @@ def test_nothing_of_a_request_stays_but_what_is_stored(n_stored: int) -> None:
 
 def test_many_requests_leave_no_more_than_some() -> None:
     """Each with a text of its own, of which an eighth are of other contexts."""
-    made, controller = Lookup(3, 64, n_stored=20_000), Controller()
+    made, tables, controller = Lookup(3, 64, n_stored=20_000), Recycling(5000), Controller()
     for i in range(n_of(3000, 100_000)):
         salt = str(i % 640) if i % 8 == 0 else "mine"
         tokens = [(i * 7919 + j * j) % 50_000 for j in range(24)]
         asked = Asked(tokens, id=i, context=Context(salt))
         (draft,) = made.propose([asked], 4)
         controller.drew(asked, draft if draft.evidence else Draft((1, 2), evidence=4), ())
-        made.ended(asked)
-        assert made.n_tokens <= 20_000
+        tables.saw(asked, tokens[-8:], (), [tokens[:8]] * 8)
+        for one in (made, tables):
+            one.ended(asked)
+            assert one.n_tokens <= 20_000
         controller.ended(asked)
-    assert made.n_tokens > 10_000
+    assert made.n_tokens > 10_000 and tables.n_tokens > 2000
     assert not controller._survival._own and not controller._refused

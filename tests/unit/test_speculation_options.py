@@ -86,7 +86,10 @@ def test_old_words() -> None:
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"method": "hydra"}, "'hydra' is not there: use one of ngram, suffix, draft_model"),
+        (
+            {"method": "hydra"},
+            "'hydra' is not there: use one of ngram, suffix, recycling, lookahead",
+        ),
         ({"rejection_sample_method": "strict"}, "use one of coupled, standard"),
         ({"model": "a", "use_heterogeneous_vocab": 1}, "vocab is 1: needs true or false"),
         ({"method": "suffix", "use_heterogeneous_vocab": True}, "suffix has no use_heterogeneous"),

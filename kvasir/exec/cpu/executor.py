@@ -173,7 +173,8 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
     ) -> None:
         """With results of their own, of a logit row for each sequence."""
         n = own.sizes.max_num_seqs
-        shared = {name: x for name, x in self._arrays.arrays.items() if name != "sampled"}
+        of_target = ("sampled", "candidates")
+        shared = {name: x for name, x in self._arrays.arrays.items() if name not in of_target}
         ranked = np.zeros((n, own.sizes.draft_width - 1), np.int32)
         arrays = {**shared, **result_arrays(n), "ranked": ranked}
         drafts = [

@@ -57,7 +57,7 @@ from kvasir.ir.pieces import TowerPieces
 from kvasir.ir.pool import POOL_ROWS
 from kvasir.ir.program import FloatArray, Program
 from kvasir.sampling.classical import Role
-from kvasir.sampling.reference import SlotState, sample_row
+from kvasir.sampling.reference import SlotState, likeliest, sample_row
 from kvasir.weights.bind import Binding
 
 
@@ -115,7 +115,11 @@ class _Step:
         role = Role(row.drafts, row.drafted[0] if row.drafted else -1, n_siblings)
         output = sample_row(logits, state, row.out_index, row.path, row.target, mask, role)
         digest = blake2b(logits.tobytes(), digest_size=8).digest()
-        return structs.replace(output, logits_hash=int.from_bytes(digest, "little"))
+        return structs.replace(
+            output,
+            logits_hash=int.from_bytes(digest, "little"),
+            candidates=likeliest(logits, self.sizes.n_candidates),
+        )
 
 
 @dataclass(slots=True)

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sample/likeliest.h"
+
 namespace kvasir {
 
 Sample::Sample(const Record& r, const Workspace& w)
@@ -20,6 +22,7 @@ void Sample::run(const Extent& e, int64_t item, int) const {
   float* own = logits + item * vocab;
   if (workspace.spec.hashes) a.hash[row] = hash_row(own, vocab);
   if (workspace.logits_out) std::memcpy(workspace.logits_out + row * vocab, own, size_t(vocab) * 4);
+  if (a.candidates) likeliest(own, vocab, a.candidates + row * a.n_candidates, a.n_candidates);
   const Drawn drawn = workspace.sampler.sample(
       a.logit_slot[row], own, a.logit_out_index[row], workspace.path(row), a.logit_target[row],
       maxima ? maxima->of(e, item) : Maxima{}, workspace.masks.of(row), role(row));
