@@ -7,7 +7,7 @@ heard beside each for a short while. ``--output`` gets another part when it is t
 ``--first`` is the seed of its first mix, and "next" of the part before. ``--judge`` hears the
 worst of all parts again, at length, in turns with plain streams of the first key, so that nothing
 is divided by what was heard in other minutes; ``--mixes 0 --judge`` does that alone. All 300 that
-were wanted are fifteen parts of ``--mixes 20``, some four minutes each, and the judgement.
+were wanted are ten parts of ``--mixes 30``, some 100 seconds each, and the judgement.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from tests.e2e.harness import ROOT, Server, running_server
 PROGRAM = "python -m bench.serving.reach"
 N_TURNS = 3
 """Songs beside plain streams, and beside each of the worst mixes, one after the other."""
-N_SHORT, N_LONG = 24, 160
-"""Tokens of a song beside each mix, and of those that are judged."""
-N_WORST = 1
+N_SHORT, N_LONG = 16, 96
+"""Tokens of a song beside each mix, which finds those that are suspect, and of what is judged."""
+N_WORST = 2
 """Mixes that are heard again, for each thing that is judged."""
 BOUNDS = {"p99": 2.0, "longest": 5.0, "first": 3.0}
 SETTLE_SECONDS = 60.0

@@ -94,14 +94,17 @@ class Admission:
         tokens_new: int,
         *,
         has_few: bool = False,
+        excess: int = 0,
     ) -> None:
         """Raises CapacityError when the queue would grow beyond a bound, for who ``has_few`` beyond
         its reserve.
 
         Whatever starts without waiting is no part of the queue. What the ``limits`` allow is taken
-        while nobody waits: it could never be served otherwise.
+        while nobody waits: it could never be served otherwise. By as many tokens as such requests
+        have beyond the bound, ``excess``, they keep nobody out who has few.
         """
         n_queued, n_tokens = self.queued(stats, n_slots)
+        n_tokens = max(0, n_tokens - excess)
         max_requests = self.max_requests + has_few * reserve(self.max_requests)
         max_tokens = self.max_tokens + has_few * reserve(self.max_tokens)
         over = n_queued + n_new - self._n_free(stats, n_slots) - max_requests

@@ -202,16 +202,27 @@ class AsyncClient:
             )
             error.retry_after = self.stats.first_wait
             raise error
-        sizes = size.n_choices, size.n_tokens
-        self._admission.check(self.stats, info.max_num_seqs, *sizes, has_few=has_few)
+        self._admission.check(
+            self.stats,
+            info.max_num_seqs,
+            size.n_choices,
+            size.n_queued_tokens,
+            has_few=has_few,
+            excess=self._excess() if has_few else 0,
+        )
         check_bytes(size, self._streams.values())
+
+    def _excess(self) -> int:
+        """Prompt tokens, beyond what the queue holds, of requests that are larger than it."""
+        most = self._admission.max_tokens
+        return sum(max(0, size.n_queued_tokens - most) for size in self._streams.values())
 
     def _has_few(self, new: Size) -> bool:
         """Whether who asks for ``new`` may use what is kept beyond the bounds."""
         owner = new.standing.owner
         mine = [x for x in self._streams.items() if x[1].standing.owner == owner]
         n_choices = new.n_choices + sum(len(stream.open) for stream, _ in mine)
-        n_tokens = new.n_tokens + sum(size.n_tokens for _, size in mine)
+        n_tokens = new.n_queued_tokens + sum(size.n_queued_tokens for _, size in mine)
         is_few = self._admission.is_few(n_choices, n_tokens)
         return is_few and len(mine) < reserve(self._max_requests)
 
@@ -238,7 +249,7 @@ class AsyncClient:
     def _begin(self, stream: EventStream, requests: Numbered, size: Size) -> Work[None]:
         """What sends them. Raises EngineDown."""
         info, first = self._open_info(), self._next_id
-        self._admission.sent(size.n_choices, size.n * size.n_tokens)
+        self._admission.sent(size.n_choices, size.n_queued_tokens)
         self._next_id += size.n_choices
         self._streams[stream] = size
         self._idle.clear()
@@ -263,7 +274,7 @@ class AsyncClient:
         self, stream: EventStream, requests: Iterable[EngineRequest], size: Size, info: Ready
     ) -> Work[None]:
         """A stream that ended meanwhile sends no more."""
-        n_left, tokens_left = size.n_choices, size.n * size.n_tokens
+        n_left, tokens_left = size.n_choices, size.n_queued_tokens
         self._unsent(n_left, tokens_left)
         try:
             yield

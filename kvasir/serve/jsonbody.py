@@ -52,7 +52,7 @@ def _parse(body: bytes | memoryview) -> object:
         ) from None
     except msgspec.DecodeError as error:
         raise _bad(_explain(str(error), body)) from None
-    if _n_keys(value) != shape.n_keys:
+    if _n_keys(value, shape.n_containers) != shape.n_keys:
         raise _repeated(body)
     return value
 
@@ -65,16 +65,20 @@ def _check_count(n: int, limit: int, what: str) -> None:
         )
 
 
-def _n_keys(value: object) -> int:
-    """Keys of all objects in ``value``; of a key that occurs twice only one is left."""
-    n = 0
+def _n_keys(value: object, n_containers: int) -> int:
+    """Keys of all objects in ``value``; of a key that occurs twice only one is left. Once all
+    ``n_containers`` are found, what else is in them is not looked at: lists of numbers are long."""
+    n, n_left = 0, n_containers
     found: list[Any] = [[value]]
     while found:
         inner = found.pop()
         if isinstance(inner, dict):
             n += len(inner)
-            inner = list(inner.values())
-        found.extend(x for x in inner if isinstance(x, (dict, list)))
+            inner = inner.values()
+        if n_left:
+            inside = [x for x in inner if isinstance(x, (dict, list))]
+            n_left -= len(inside)
+            found.extend(inside)
     return n
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from kvasir.config.serving import ServeOptions, image_limit
 from kvasir.grammar.errors import UnsupportedSchema
@@ -16,10 +16,11 @@ from kvasir.serve.addressed import fetch_images
 from kvasir.serve.answer import Dialect
 from kvasir.serve.asked import Asked, Keep, LoadWish, Prompt
 from kvasir.serve.chats import begin_chat
+from kvasir.serve.client import AsyncClient
 from kvasir.serve.dialects.table import DIALECTS
 from kvasir.serve.endpoint import Handler
 from kvasir.serve.exchange import Exchange
-from kvasir.serve.jobs import Server, prompts_of, resolve_request
+from kvasir.serve.jobs import Server, owner_of, prompts_of, resolve_request
 from kvasir.serve.keys.caller import Caller
 from kvasir.serve.loading import load
 from kvasir.serve.pieces import Mixed
@@ -32,6 +33,8 @@ from kvasir.serve.sessions import Ran
 from kvasir.serve.state.kept import Kept
 from kvasir.serve.stored import NOTHING_SAID, SaidBefore, Storing, continued, defer
 from kvasir.serve.trial import AskedCompiler
+from kvasir.serve.wanted import Size
+from kvasir.validation.params import n_choices
 from kvasir.validation.warn import warned
 
 
@@ -53,6 +56,7 @@ def generate(dialect: Dialect) -> Handler:
             if isinstance(asked, LoadWish):
                 return await exchange.send_json(await load(service, model, asked))
             server = await server_of(service, model, exchange.caller)
+            _check_place(asked, server, model.client)
             with service.bodies.body() as body:
                 asked = await fetch_images(asked, server, body, exchange.aside)
                 asked, story = await continued(service, service.owner(exchange), asked)
@@ -69,6 +73,18 @@ def generate(dialect: Dialect) -> Handler:
             await answer(service, exchange, model, server, resolved, *more)
 
     return handle
+
+
+def _check_place(asked: Asked, server: Server, client: AsyncClient) -> None:
+    """What there is no place for is refused before its prompts are read, checked and tokenized,
+    which takes more time of the CPUs than to refuse it. Raises CapacityError, EngineDown."""
+    is_late = asked.keep is not None and asked.keep.is_background
+    if is_late or asked.pool is not None or asked.length_penalty is not None:
+        return  # of some other size, or for later
+    n_prompts, n = max(1, len(asked.prompts)), n_choices(asked.params)
+    if n_prompts * n <= server.limits.n_choices:  # else it is too large at any time
+        standing = structs.replace(asked.standing, tenant=owner_of(asked, server))
+        client.admit(Size(n_prompts, n, 0, standing))
 
 
 @asynccontextmanager
@@ -210,7 +226,7 @@ def grammar_limits(options: ServeOptions) -> GrammarLimits:
 async def server_of(service: Service, model: Model, caller: Caller) -> Server:
     """What requests of ``caller`` for ``model`` are resolved with."""
     text, info = await model.open()
-    limits = replace(model.client.limits, key=caller.limits)
+    limits = structs.replace(model.client.limits, key=caller.limits)
     return Server(
         text,
         info,

@@ -41,6 +41,11 @@ class Size:
     def n_choices(self) -> int:
         return self.n_requests * self.n
 
+    @property
+    def n_queued_tokens(self) -> int:
+        """Of the prompts of all choices, as the queue counts them."""
+        return self.n * self.n_tokens
+
 
 def check_bytes(new: Size, others: Iterable[Size]) -> None:
     """Raises CapacityError (429) where what goes with ``new`` has no room beside ``others``."""

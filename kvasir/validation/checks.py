@@ -13,7 +13,7 @@ def check_ids(name: str, ids: Sequence[int], vocab_size: int) -> None:
     """Refuses what is no id of the vocabulary."""
     if not ids:
         return
-    others = {type(i) for i in ids} - {int}
+    others = set(map(type, ids)) - {int}
     if others:
         raise RequestError(
             f"{name} must hold integer token ids, not {others.pop().__name__}", param=name

@@ -55,15 +55,17 @@ class Song:
     """and all from the first of them to the last."""
 
 
+def secret_of(file: KeyFile, name: str) -> str:
+    """Of a new key."""
+    return file.edit(lambda keys: create(keys, Key(name, ("inference",), (), 0)))
+
+
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
     folder = tmp_path_factory.mktemp("reach")
     model = tiny.write_hf(tiny.llama(max_position_embeddings=2048), folder / "model")
     file = KeyFile(folder / "keys")
-    secrets = [
-        file.edit(lambda keys, name=name: create(keys, Key(name, ("inference",), (), 0)))
-        for name in ("flood", "other")
-    ]
+    secrets = [secret_of(file, name) for name in ("flood", "other")]
     headers = [{"Authorization": f"Bearer {secret}"} for secret in secrets]
     options = {"threads": 1, "kv_memory": 16 << 20, "max_num_seqs": 64}
     with running_server(

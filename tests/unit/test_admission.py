@@ -151,7 +151,7 @@ READY = Ready("m", 101, 256, 64, 16, "test", "root", 4)
 
 @asynccontextmanager
 async def client_of(
-    max_requests: int = 9, max_queued_requests: int = 999
+    max_requests: int = 9, max_queued_requests: int = 999, max_queued_tokens: int = 9999
 ) -> AsyncIterator[AsyncClient]:
     """Of an engine that is ready and says nothing."""
     ours, theirs = socket.socketpair()
@@ -159,7 +159,7 @@ async def client_of(
         max_requests=max_requests,
         stream_buffer=9,
         max_queued_requests=max_queued_requests,
-        max_queued_tokens=9999,
+        max_queued_tokens=max_queued_tokens,
     )
     link = await Link.open(ours)
     await client.resume(link, READY, Suspects())
@@ -186,6 +186,27 @@ def test_who_filled_the_queue_keeps_nobody_else_out() -> None:
                 await client.submit(prompts, 1, standing=other)
             with pytest.raises(CapacityError, match=r"18 choices wait and 1 more .* holds 18:"):
                 await client.submit(prompts, 1, standing=Standing(tenant="one"))
+
+    asyncio.run(run())
+
+
+def test_prompts_of_all_choices_count_and_one_beyond_the_queue_keeps_nobody_else_out() -> None:
+    """Each choice waits with its prompt. A request of more than the queue holds is taken while
+    nobody waits, and who has few finds an eighth more than what it holds."""
+
+    async def run() -> None:
+        async with client_of(max_queued_tokens=160) as client:
+            one, other = Standing(tenant="one"), Standing(tenant="other")
+            params = TokenParams(seed=1, max_tokens=4)
+            prompts = [(tuple(range(10)), params)]
+            n = READY.max_num_seqs + 30
+            await client.submit(prompts, n, standing=one)
+            with pytest.raises(CapacityError, match=r"prompt tokens wait and 20 more"):
+                await client.submit(prompts, 2, standing=one)
+            assert n * 10 > 160 + 20
+            await client.submit(prompts, 2, standing=other)
+            with pytest.raises(CapacityError, match=r"holds 160:"):
+                await client.submit(prompts, 1, standing=other)
 
     asyncio.run(run())
 

@@ -115,7 +115,7 @@ def test_the_worst_of_all_parts_is_judged_in_turns_with_plain_streams() -> None:
 
     each = [{"seed": i, "p99": float(i), "longest": 9.0 - i, "first": float(i)} for i in range(5)]
     found = judge(Stage(), each)  # type: ignore[arg-type]
-    assert asked == ["plain", "0", "4"] * N_TURNS
-    assert [x["seed"] for x in found["judged"]] == [0, 4]
+    assert asked == ["plain", "0", "1", "3", "4"] * N_TURNS
+    assert [x["seed"] for x in found["judged"]] == [0, 1, 3, 4]
     assert found["worst"]["p99"]["ratio"] == found["worst"]["longest"]["ratio"] == 1.5
     assert found["worst"]["first"]["ratio"] == 1.0
