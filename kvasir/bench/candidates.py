@@ -12,10 +12,10 @@ from kvasir.core.errors import ConfigError, ModelError
 from kvasir.formats.types import FORMATS
 from kvasir.models.loaded import LoadedModel
 from kvasir.quantize.choose import PLAIN, Selection, choose, linear_tensors
-from kvasir.quantize.folder import FolderMethod
 from kvasir.quantize.methods import method_named
 from kvasir.quantize.mixtures import GgufMethod
 from kvasir.quantize.quantize import Method
+from kvasir.quantize.target import FolderMethod
 
 AS_IT_IS = "as it is"
 _GROUPS = (128, 64, 32)

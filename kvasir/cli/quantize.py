@@ -22,12 +22,15 @@ from kvasir.core.errors import ConfigError
 @click.option(
     "--method",
     required=True,
-    help="rtn, gptq, awq, int8, smoothquant, fp8, mxfp4, gguf:Q4_K_M, gguf:Q8_0 and the like.",
+    help="rtn, gptq, awq, int8, smoothquant, fp8, fp8-block, nf4, nvfp4, mxfp4, gguf:Q4_K_M, "
+    "gguf:Q8_0 and the like.",
 )
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="What is written.")
 @click.option("--bits", type=int, help="Of rtn, gptq and awq: 4 or 8; default: 4.")
 @click.option("--group-size", type=int, help="Weights that share a scale, of these; default: 128.")
 @click.option("--sym/--no-sym", default=None, help="Codes around 0, or with zeros, of these.")
+@click.option("--container", metavar="NAME",
+              help="Of these: compressed-tensors (the default), gptq, gptq_v2, awq.")  # fmt: skip
 @click.option("--calibration", metavar="FILE|self",
               help="Text that gptq, awq, smoothquant and K-quants choose by.")  # fmt: skip
 @click.option("--calibration-chunks", type=click.IntRange(2), metavar="N",
@@ -47,7 +50,7 @@ def quantize(model: str, method: str, output: Path, lm_head: bool, **options: An
     from kvasir.quantize.methods import method_named
     from kvasir.quantize.quantize import quantize as quantized
 
-    values = (options[x] for x in ("bits", "group_size", "sym", "tensor_type"))
+    values = (options[x] for x in ("bits", "group_size", "sym", "tensor_type", "container"))
     how = method_named(method, *values)
     interruptible()
     told = progress(sys.stderr, "tensor")
@@ -65,8 +68,8 @@ def quantize(model: str, method: str, output: Path, lm_head: bool, **options: An
     if made.narrow:
         names = ", ".join(made.narrow[:3]) + (", ..." if len(made.narrow) > 3 else "")
         lines.append(
-            f"{len(made.narrow)} matrices stayed as they were, their rows are no multiple of 32: "
-            f"{names}"
+            f"{len(made.narrow)} matrices stayed as they were, their rows are no multiple of "
+            f"{made.multiple}: {names}"
         )
     if made.rounded:
         names = ", ".join(made.rounded[:3]) + (", ..." if len(made.rounded) > 3 else "")

@@ -37,11 +37,12 @@ class Selection(msgspec.Struct, frozen=True):
     kept: tuple[str, ...]
     """Matrices that stay as they are."""
     narrow: tuple[str, ...]
-    """Those of them whose rows are no multiple of 32."""
+    """Linears among them, whose rows are no multiple of what the method takes."""
 
 
-def choose(model: LoadedModel, with_head: bool) -> Selection:
-    """In the order of the file; ``with_head``: also the language head. Raises ModelError where
+def choose(model: LoadedModel, with_head: bool, multiple: int = 32) -> Selection:
+    """In the order of the file; ``with_head``: also the language head; ``multiple``: of which rows
+    have their elements. Raises ModelError where
     weights are quantized already, or none can be, and ConfigError for a head that is shared."""
     source = model.source
     infos = source.tensors.listing()
@@ -61,13 +62,13 @@ def choose(model: LoadedModel, with_head: bool) -> Selection:
         )
     matrices = [x for x in infos if len(x.shape) > 1]
     fitting = [x for x in matrices if x.name in wanted and _has_rows(x, source.kind)]
-    narrow = {x.name for x in fitting if x.shape[-1] % 32}
+    narrow = {x.name for x in fitting if x.shape[-1] % multiple}
     quantized = tuple(x.name for x in fitting if x.name not in narrow)
     if not quantized:
         raise ModelError(
             f"{source.path}: none of {len(matrices)} matrices can be quantized: "
-            f"{len(narrow)} have rows that are no multiple of 32, the others are no linears of "
-            "their own"
+            f"{len(narrow)} have rows that are no multiple of {multiple}, the others are no "
+            "linears of their own"
         )
     kept = tuple(x.name for x in matrices if x.name not in set(quantized))
     return Selection(quantized, kept, tuple(sorted(narrow)))

@@ -18,8 +18,8 @@ from kvasir.quantize.target import MadeTensor, Matrix, RowMethod
 
 _RUN = 1 << 20
 """Elements of a run of rows: with all that is made of them some 30 MB."""
-_ALIGNED = 32
-"""Rows of a run: zeros of so many fill words."""
+_ALIGNED = 128
+"""Rows of a run: so many share a scale, and zeros of 32 fill words."""
 Told = Callable[[int, int], None]
 
 
@@ -81,25 +81,50 @@ def _encode(stream: BinaryIO, piece: Piece, method: RowMethod, places: Mapping[s
         if target.constant is not None:
             stream.seek(places[target.name])
             stream.write(target.constant)
-    at = [places[x.name] for x in piece.targets if x.constant is None]
+    made = [_Making(x, places[x.name]) for x in piece.targets if x.constant is None]
     method.begin()
-    for rows in _runs(piece.source):
-        if not np.isfinite(rows).all():
-            raise ModelError(
-                f"tensor '{piece.source.name}' holds numbers that are not finite: the checkpoint "
-                "is damaged, download it again"
-            )
-        for i, data in enumerate(method.encode(rows)):
-            stream.seek(at[i])
-            stream.write(data)
-            at[i] += len(data)
+    for rows in runs_of(piece.source):
+        for making, data in zip(made, method.encode(rows), strict=True):
+            making.add(stream, data)
     method.end()
+    for making in made:
+        making.end(stream)
 
 
-def _runs(info: TensorInfo) -> Iterator[Matrix]:
+class _Making:
+    """A target while its runs come."""
+
+    def __init__(self, target: MadeTensor, at: int) -> None:
+        self._target, self._at = target, at
+        self._columns: list[bytes] = []
+
+    def add(self, stream: BinaryIO, data: bytes) -> None:
+        if self._target.turned:
+            self._columns.append(data)
+            return
+        stream.seek(self._at)
+        stream.write(data)
+        self._at += len(data)
+
+    def end(self, stream: BinaryIO) -> None:
+        if self._target.turned:
+            columns = np.frombuffer(b"".join(self._columns), f"V{self._target.turned}")
+            rows = np.ascontiguousarray(columns.reshape(-1, self._target.shape[0]).T)
+            stream.seek(self._at)
+            stream.write(rows.data)
+
+
+def runs_of(info: TensorInfo) -> Iterator[Matrix]:
+    """Its rows, some at a time. Raises ModelError for numbers that are not finite."""
     k = info.shape[-1]
     n, row = math.prod(info.shape[:-1]), FORMATS[info.format].n_bytes((k,))
     step = max(1, _RUN // k // _ALIGNED) * _ALIGNED
     for begin in range(0, n, step):
         data = np.frombuffer(info.data[begin * row : min(begin + step, n) * row], np.uint8)
-        yield decode(info.format, data).reshape(-1, k)
+        rows = decode(info.format, data).reshape(-1, k)
+        if not np.isfinite(rows).all():
+            raise ModelError(
+                f"tensor '{info.name}' holds numbers that are not finite: the checkpoint is "
+                "damaged, download it again"
+            )
+        yield rows

@@ -1,4 +1,4 @@
-"""A Hugging Face folder as compressed-tensors has it."""
+"""A Hugging Face folder of weights that a method made, and the files beside them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from pathlib import Path
 from kvasir.formats.safetensors import INDEX_NAME, SINGLE_NAME
 from kvasir.formats.types import TensorInfo
 from kvasir.quantize.choose import Selection
-from kvasir.quantize.compressed import Fp8Rows, Groups, Int8Rows
 from kvasir.quantize.filling import Piece, Told, WrittenTensors, copied, fill, opened
-from kvasir.quantize.mxfp4 import Mxfp4Rows
-from kvasir.quantize.target import RowMethod
+from kvasir.quantize.target import FolderMethod, RowMethod
 from kvasir.weights.source import ModelSource
 
 _BESIDE = (".json", ".txt", ".jinja", ".model", ".tiktoken")
@@ -24,7 +22,6 @@ _STEP = re.compile(r"[0-9]+_[A-Za-z]+")
 _CODE = ("*.py", "*.bin", "*.pt")
 """What runs when it is loaded is not handed on."""
 _OWN = ("config.json", INDEX_NAME)
-FolderMethod = Groups | Int8Rows | Fp8Rows | Mxfp4Rows
 
 
 def folder_pieces(source: ModelSource, of: Callable[[TensorInfo], RowMethod | None]) -> list[Piece]:
@@ -49,7 +46,7 @@ def write_folder(
     """Weights, config, and the files beside them, into a folder that is empty or has part of
     them."""
     _write_weights(folder / SINGLE_NAME, source, pieces, metadata, record, told)
-    config = {**source.config, "quantization_config": _config(method, choice)}
+    config = {**source.config, "quantization_config": method.config(_kept(choice))}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     for path in sorted(source.path.iterdir()):
         if path.is_file() and path.suffix in _BESIDE and path.name not in _OWN:
@@ -92,21 +89,8 @@ def _write_weights(
         fill(stream, pieces, found, source.release, record, told)
 
 
-def _config(method: FolderMethod, choice: Selection) -> dict[str, object]:
-    ignored = {name.removesuffix(".weight") for name in choice.kept if name.endswith(".weight")}
+def _kept(choice: Selection) -> tuple[str, ...]:
+    modules = {name.removesuffix(".weight") for name in choice.kept if name.endswith(".weight")}
     if "lm_head.weight" not in choice.quantized:
-        ignored.add("lm_head")  # of tied embeddings no tensor is called so
-    group = {
-        "targets": ["Linear"],
-        "weights": method.weights,
-        "input_activations": method.activations,
-        "output_activations": None,
-        "format": method.format,
-    }
-    return {
-        "quant_method": "compressed-tensors",
-        "format": method.format,
-        "config_groups": {"group_0": group},
-        "ignore": sorted(ignored),
-        "quantization_status": "compressed",
-    }
+        modules.add("lm_head")  # of tied embeddings no tensor is called so
+    return tuple(sorted(modules))

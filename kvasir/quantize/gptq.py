@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.types import TensorInfo
-from kvasir.quantize.compressed import Groups
 from kvasir.quantize.factor import inverse_factor
+from kvasir.quantize.groups import Groups
 from kvasir.quantize.statistics import ByText, Statistics
 from kvasir.quantize.target import MadeTensor, Matrix, RowMethod
 

@@ -3,17 +3,16 @@ each 32 of a row."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.quantize.compressed import Scheme
-from kvasir.quantize.target import AnyRows, MadeTensor, Matrix
+from kvasir.quantize.compressed import compressed_config
+from kvasir.quantize.e2m1 import E2M1_VALUES, e2m1_sizes, pairs, signed
+from kvasir.quantize.target import AnyRows, MadeTensor, Matrix, Scheme
 
 _GROUP = 32
-_VALUES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
-_MIDDLES = (_VALUES[1:] + _VALUES[:-1]) / np.float32(2)
-_EVEN = np.array([True, False] * 4)[:-1]
-"""Of each middle, whether the number below it has an even code, which ties go to."""
 _TOP_EXPONENT = 2
 """Of the largest number, 6."""
 _BIAS, _MOST = 127, 254
@@ -27,12 +26,12 @@ class Mxfp4Rows(AnyRows, frozen=True):
 
     @property
     def weights(self) -> Scheme:
-        said: Scheme = {"num_bits": 4, "type": "float", "symmetric": True, "dynamic": False}
-        return said | {"strategy": "group", "group_size": _GROUP, "scale_dtype": "torch.uint8"}
+        said = {"num_bits": 4, "type": "float", "symmetric": True, "dynamic": False}
+        more = {"strategy": "group", "group_size": _GROUP, "scale_dtype": "torch.uint8"}
+        return {**said, **more}
 
-    @property
-    def activations(self) -> Scheme | None:
-        return None
+    def config(self, kept: Sequence[str]) -> Scheme:
+        return compressed_config(self.format, self.weights, None, kept)
 
     def targets(self, tensor: str, shape: tuple[int, ...]) -> tuple[MadeTensor, ...]:
         n, k = shape
@@ -45,8 +44,7 @@ class Mxfp4Rows(AnyRows, frozen=True):
     def encode(self, rows: Matrix) -> tuple[bytes, ...]:
         runs = rows.reshape(-1, _GROUP)
         codes, exponents = _nearest(runs)
-        packed = codes[:, ::2] | codes[:, 1::2] << np.uint8(4)
-        return packed.tobytes(), exponents.astype(np.uint8).tobytes()
+        return pairs(codes).tobytes(), exponents.astype(np.uint8).tobytes()
 
 
 def _nearest(runs: Matrix) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -64,10 +62,6 @@ def _nearest(runs: Matrix) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 def _coded(runs: Matrix, exponents: NDArray[np.int64]) -> tuple[NDArray[np.uint8], Matrix]:
     """Codes with their sign highest, and what they are."""
     steps = np.ldexp(np.float32(1), exponents - _BIAS).astype(np.float32)
-    sizes = np.abs(runs) / steps
-    codes = np.zeros(runs.shape, np.uint8)
-    for middle, is_even in zip(_MIDDLES, _EVEN, strict=True):
-        codes += sizes > middle if is_even else sizes >= middle
-    values = np.copysign(_VALUES[codes] * steps, runs)
-    sign = (np.signbit(runs) & (codes > 0)).astype(np.uint8) << np.uint8(3)
-    return codes | sign, values.astype(np.float32)
+    codes = e2m1_sizes(np.asarray(np.abs(runs) / steps, np.float32))
+    values = np.copysign(E2M1_VALUES[codes] * steps, runs)
+    return signed(codes, runs), values.astype(np.float32)

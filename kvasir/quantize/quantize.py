@@ -15,19 +15,20 @@ from kvasir.formats.types import TensorInfo
 from kvasir.models.decoder import build_program
 from kvasir.models.loaded import LoadedModel, load_model
 from kvasir.quantize.choose import Selection, choose
-from kvasir.quantize.compressed import Groups
 from kvasir.quantize.filling import Piece, Told
-from kvasir.quantize.folder import FolderMethod, folder_pieces, write_folder
+from kvasir.quantize.folder import folder_pieces, write_folder
 from kvasir.quantize.folds import folds_of
 from kvasir.quantize.gguf_file import gguf_pieces, write_gguf_file
 from kvasir.quantize.gptq import Calibrated, GptqGroups
+from kvasir.quantize.groups import Groups
 from kvasir.quantize.important import Important
 from kvasir.quantize.judged import KEY, ROOM, Judge, fill_in
 from kvasir.quantize.mixtures import GgufMethod
+from kvasir.quantize.nvfp4 import Nvfp4Matrices, Nvfp4Rows
 from kvasir.quantize.place import PartialOutput
 from kvasir.quantize.scaled import Scaled, ScalingMethod
 from kvasir.quantize.statistics import Statistics
-from kvasir.quantize.target import RowMethod
+from kvasir.quantize.target import FolderMethod, RowMethod
 
 _SPARE = 64 << 20
 """Bytes beyond the weights: the header, tokenizer files."""
@@ -46,11 +47,12 @@ class Made(msgspec.Struct, frozen=True):
     n_bytes: int
     n_quantized: int
     narrow: tuple[str, ...]
-    """Linears that stayed as they were: rows that are no multiple of 32."""
+    """Linears that stayed as they were: rows that are no multiple of ``multiple``."""
     rounded: tuple[str, ...] = ()
     """Matrices that were rounded to the nearest, for nothing is known of what they read."""
     n_before: int = 0
     """Tensors that a run before this one had written."""
+    multiple: int = 32
 
 
 Method = FolderMethod | GgufMethod
@@ -88,7 +90,7 @@ def quantize(
         raise ConfigError(f"--output {output}: there is no folder {output.absolute().parent}")
     loaded = load_model(model, "none" if isinstance(method, GgufMethod) else None)
     _check_kind(loaded, method, output)
-    choice = choose(loaded, with_head)
+    choice = choose(loaded, with_head, _multiple(method))
     if isinstance(method, Groups):
         _check_groups(loaded, method, choice)
     place = PartialOutput(output, _settings(loaded, method, with_head, judge))
@@ -148,7 +150,12 @@ def _made(
         narrow=choice.narrow,
         rounded=() if chosen is None else chosen.rounded,
         n_before=len(done),
+        multiple=_multiple(method),
     )
+
+
+def _multiple(method: Method) -> int:
+    return 32 if isinstance(method, GgufMethod) else method.multiple
 
 
 def _plan(
@@ -165,12 +172,17 @@ def _plan(
         squares = None if important is None else important.squares
         return _Plan(tuple(formats), gguf_pieces(source, formats, squares), important)
     chosen = _calibrated(loaded, method, choice, calibrate, text)
-    of = chosen.of if chosen else _of(method, choice)
+    of = chosen.of if chosen else _of(loaded, method, choice)
     return _Plan(choice.quantized, folder_pieces(source, of), chosen)
 
 
-def _of(method: FolderMethod, choice: Selection) -> Callable[[TensorInfo], RowMethod | None]:
+def _of(
+    loaded: LoadedModel, method: FolderMethod, choice: Selection
+) -> Callable[[TensorInfo], RowMethod | None]:
     quantized = frozenset(choice.quantized)
+    if isinstance(method, Nvfp4Rows):
+        infos = [loaded.source.tensors[x] for x in choice.quantized]
+        return Nvfp4Matrices(infos, folds_of(build_program(loaded.config), quantized)).of
     return lambda info: method if info.name in quantized else None
 
 

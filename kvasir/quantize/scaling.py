@@ -13,7 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from kvasir.quantize.compressed import Groups, Int8Rows
+from kvasir.quantize.compressed import Int8Rows
+from kvasir.quantize.groups import Groups
 from kvasir.quantize.statistics import Inputs, Vector
 from kvasir.quantize.target import Matrix, finite_scales
 

@@ -3,6 +3,7 @@ read."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -25,6 +26,13 @@ class MadeTensor(NamedTuple):
     n_bytes: int
     constant: bytes | None = None
     """What it is whatever the weights are."""
+    turned: int = 0
+    """Bytes of an element of a tensor whose columns are what runs of rows are encoded to: it is
+    gathered whole, and turned. 0: they are its rows."""
+
+
+Scheme = Mapping[str, object]
+"""As quantization_config says it."""
 
 
 class RowMethod(Protocol):
@@ -51,8 +59,29 @@ class RowMethod(Protocol):
         ...
 
 
+class FolderMethod(RowMethod, Protocol):
+    """Of Hugging Face folders."""
+
+    @property
+    def format(self) -> str: ...
+
+    @property
+    def multiple(self) -> int:
+        """Elements of rows are a multiple of it, or a matrix stays as it is."""
+        ...
+
+    def config(self, kept: Sequence[str]) -> Scheme:
+        """The quantization_config that says how the tensors are read; ``kept``: modules that stay
+        as they are, ``lm_head`` unless it is quantized among them."""
+        ...
+
+
 class AnyRows(msgspec.Struct, frozen=True):
     """Of methods that keep nothing from one run to the next."""
+
+    @property
+    def multiple(self) -> int:
+        return 32
 
     def begin(self) -> None:
         return

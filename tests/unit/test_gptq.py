@@ -18,8 +18,8 @@ from kvasir.evaluation.calibrate import Calibration
 from kvasir.formats.decode import values_of
 from kvasir.models.loaded import LoadedModel, load_model
 from kvasir.quantize.choose import choose
-from kvasir.quantize.compressed import Groups
 from kvasir.quantize.gptq import corrected_codes, factor_of
+from kvasir.quantize.groups import Groups
 from kvasir.quantize.methods import method_named
 from kvasir.quantize.quantize import quantize
 from kvasir.weights.source import open_model

@@ -40,7 +40,17 @@ FOLDERS = {
     "int8": ("int8", {}, 0.501, 0.03),
     "fp8": ("fp8", {}, 16.0, 0.2),
     "mxfp4": ("mxfp4", {}, 0.5, 0.6),
+    "fp8-block": ("fp8-block", {}, 16.0, 0.2),
+    "nf4": ("nf4", {}, 0.153, 0.5),  # half of the widest step between its levels
+    "nvfp4": ("nvfp4", {}, 1.07, 0.6),
+    "gptq": ("rtn", {"group": 64, "container": "gptq"}, 0.51, 0.5),
+    "gptq-zeros": ("rtn", {"group": 32, "is_symmetric": False, "container": "gptq"}, 0.51, 0.45),
+    "gptq-v2": ("rtn", {"bits": 8, "is_symmetric": False, "container": "gptq_v2"}, 0.51, 0.03),
+    "awq": ("rtn", {"group": 32, "is_symmetric": False, "container": "awq"}, 0.51, 0.45),
 }
+
+
+_GROUPS = {"rtn": 128, "mxfp4": 32, "nf4": 64, "nvfp4": 16}
 
 
 def rms(x: Array) -> float:
@@ -49,6 +59,8 @@ def rms(x: Array) -> float:
 
 def scales_of(name: str, w: Array, group: int) -> Array:
     """[n, k]: the step of each weight, as the rules say it, before it is rounded."""
+    if name == "fp8-block":  # no side is longer than 128
+        return np.full(w.shape, np.abs(w).max() / 448)
     runs = w.reshape(len(w), -1, group)
     peak = np.abs(runs).max(axis=2)
     low, high = np.minimum(runs.min(axis=2), 0), np.maximum(runs.max(axis=2), 0)
@@ -59,6 +71,12 @@ def scales_of(name: str, w: Array, group: int) -> Array:
         "int8": 2 * peak / 255,
         "fp8": peak / 448,
         "mxfp4": 2.0 ** np.floor(np.log2(peak)),  # a quarter of it are the widest steps
+        "nf4": peak,
+        "nvfp4": peak / 6,
+        "gptq": 2 * peak / 15,
+        "gptq-zeros": (high - low) / 15,
+        "gptq-v2": (high - low) / 255,
+        "awq": (high - low) / 15,
     }[name]
     return np.repeat(step, group, axis=1)
 
@@ -67,13 +85,15 @@ def scales_of(name: str, w: Array, group: int) -> Array:
 def test_folders_hold_what_is_nearest(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows in runs of 32, so that runs meet; the logits are those of the plain weights that the
+    """Rows in short runs, so that runs meet; the logits are those of the plain weights that the
     reader decodes, and near those of the model."""
     monkeypatch.setattr(filling, "_RUN", 64)
+    monkeypatch.setattr(filling, "_ALIGNED", 128 if name == "fp8-block" else 32)
     method, options, steps, bound = FOLDERS[name]
     model = llama()
     origin = tiny.write_hf(model, tmp_path / "origin")
-    how = method_named(method, *map(options.get, ("bits", "group", "is_symmetric")))
+    words = "bits", "group", "is_symmetric", "tensor_types", "container"
+    how = method_named(method, *({"tensor_types": (), **options}.get(x) for x in words))
     made = quantize(str(origin), how, tmp_path / "made")
     source = open_model(tmp_path / "made")
     found = {x: values_of(source.tensors[x]) for x in source.tensors}
@@ -83,12 +103,12 @@ def test_folders_hold_what_is_nearest(
             assert np.array_equal(found[tensor], w), tensor
             continue
         assert source.tensors[tensor].module is not None
-        group = int(options.get("group", {"rtn": 128, "mxfp4": 32}.get(method, w.shape[1])))
+        group = int(options.get("group", _GROUPS.get(method, w.shape[1])))
         error = np.abs(found[tensor] - w) / scales_of(name, w, group)
         assert 0 < error.max() <= steps, (tensor, error.max())
-    n_stored = sum(source.tensors[x].n_bytes for x in source.tensors)
+    data = (tmp_path / "made/model.safetensors").read_bytes()
+    n_stored = len(data) - 8 - int.from_bytes(data[:8], "little")
     assert made.n_bytes == n_stored < made.source_bytes
-    assert json.loads((tmp_path / "made/config.json").read_text())["quantization_config"]["ignore"]
     plain = tiny.write_hf(replace(model, tensors=found), tmp_path / "plain")
     logits = reference_logits(load(tmp_path / "made"), PROMPT)
     assert np.array_equal(logits, reference_logits(load(plain), PROMPT))
@@ -222,7 +242,13 @@ def origins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ("words", "said"),
     [
         ("FOLDER --method awq", ["128", "q_proj.weight have 64", "32 would fit all 21"]),
-        ("FOLDER --method nf4", ["'nf4'", "read and not made"]),
+        ("FOLDER --method fp4", ["'fp4'", "read and not made"]),
+        ("FOLDER --method nf4 --container gptq", ["--container", "rtn, gptq, awq"]),
+        ("FOLDER --method rtn --container exl2", ["'exl2'", "gptq_v2"]),
+        (
+            "FOLDER --method rtn --group-size 32 --bits 8 --container awq",
+            ["4 bits, not 8", "another --container"],
+        ),
         ("FOLDER --method gguf:IQ3_M", ["'gguf:IQ3_M'", "codebooks", "gguf:Q8_0"]),
         ("FOLDER --method int8 --group-size 32", ["--group-size", "rtn"]),
         ("FOLDER --method rtn --bits 3", ["--bits is 3", "4 or 8"]),
@@ -285,6 +311,43 @@ def test_what_is_not_good_enough_is_not_kept(
         assert load_model(str(output)).source.content_hash
     assert run_command([*words[:-1], str(tmp_path / "x.gguf"), "--require", "kld=1"]) == 2
     assert {x.name for x in tmp_path.iterdir()} == {"folder", "made", "o.gguf", "made.gguf"}
+
+
+def test_matrices_that_read_the_same_share_a_divisor(tmp_path: Path) -> None:
+    """Of NVFP4; what is far below it keeps some of its bits, and zeros stay zeros."""
+    model = llama()
+    layer = "model.layers.1"
+    names = [f"{layer}.self_attn.{x}_proj.weight" for x in "qkvo"]
+    w = model.tensors[names[0]].copy()
+    w[3], w[5, 16:32] = 0, 0
+    w[2], w[2, :16] = 40, 1e-4
+    changed = replace(model, tensors={**model.tensors, names[0]: w})
+    origin = tiny.write_hf(changed, tmp_path / "origin")
+    quantize(str(origin), method_named("nvfp4", None, None, None), tmp_path / "made")
+    found = open_model(tmp_path / "made").tensors
+    q, k, v, o = (found[x].module.tensors[2].data.tobytes() for x in names)  # type: ignore[union-attr]
+    assert q == k == v == (np.float32(1) / np.float32(40) * 2688).tobytes() != o
+    values = values_of(found[names[0]])
+    assert not values[3].any() and not values[5, 16:32].any()
+    assert np.allclose(values[2, 16:], 40, rtol=1e-6)
+
+
+def test_modules_that_stay_are_named_in_every_container(tmp_path: Path) -> None:
+    """Rows of 96 are no multiple of 64, which NF4 takes."""
+    model = tiny.llama(intermediate_size=96)
+    origin = tiny.write_hf(model, tmp_path / "origin")
+    made = quantize(str(origin), method_named("nf4", None, None, None), tmp_path / "nf4")
+    assert made.multiple == 64 and all("down_proj" in x for x in made.narrow) and made.narrow
+    config = json.loads((tmp_path / "nf4/config.json").read_text())["quantization_config"]
+    assert {x.removesuffix(".weight") for x in made.narrow} < set(config["llm_int8_skip_modules"])
+    assert np.isfinite(reference_logits(load(tmp_path / "nf4"), PROMPT)).all()
+    narrow = tiny.write_hf(tiny.llama(intermediate_size=48), tmp_path / "narrow")
+    made = quantize(str(narrow), method_named("rtn", 4, 64, True, (), "awq"), tmp_path / "awq")
+    config = json.loads((tmp_path / "awq/config.json").read_text())["quantization_config"]
+    assert {x.removesuffix(".weight") for x in made.narrow} < set(config["modules_to_not_convert"])
+    assert np.isfinite(reference_logits(load(tmp_path / "awq"), PROMPT)).all()
+    with pytest.raises(ConfigError, match="48 outputs, gptq needs a multiple of 32"):
+        quantize(str(narrow), method_named("rtn", 4, 64, True, (), "gptq"), tmp_path / "gptq")
 
 
 def test_powers_of_mxfp4_are_those_with_the_smaller_error() -> None:
