@@ -27,6 +27,8 @@ CHROMIUM ?= $(shell command -v chromium || command -v google-chrome)
 SUITES ?=
 # Of `make test-schemas`: gzipped lines of JSON, each a schema with instances.
 SCHEMAS ?=
+# Of `make test-install`; empty is all.
+WAYS ?=
 # Where `make test-oracle` finds a CPU build of PyTorch; empty: pip's own configuration.
 TORCH_INDEX ?=
 
@@ -39,7 +41,7 @@ CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-kill endurance test-quiet test-mix test-clients test-page test-templates test-vocabularies test-converter test-encoders test-schemas explore soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
+.PHONY: help serve test test-long test-kill endurance test-quiet test-mix test-clients test-page test-templates test-vocabularies test-converter test-encoders test-schemas explore soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel deb image test-install clean
 
 help:
 	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
@@ -69,6 +71,9 @@ help:
 	@echo "make fuzz         CASES ($(CASES)) mutated model files, requests, answers with calls and images each, from seed FIRST ($(FIRST)) (KINDS=calls)"
 	@echo "make bench        latency and throughput with the machine's ceilings, into build/bench"
 	@echo "make wheel        our wheel, into dist"
+	@echo "make deb          a Debian package with all that it needs, into dist"
+	@echo "make image        an OCI image of it without a daemon or a base image, into dist (mmdebstrap)"
+	@echo "make test-install  from these to an answer, by pip, uv, uvx, pipx, deb and image (WAYS=\"pip uv\")"
 	@echo "make clean        remove everything that was made here"
 
 # The best kernels of this CPU alone, unless all are there: tests and wheels need them.
@@ -213,6 +218,25 @@ bench: $(VENV)/.built
 
 wheel: $(VENV)/.base
 	$(VENV)/bin/python -m pip --disable-pip-version-check wheel --no-build-isolation --no-deps -w dist .
+
+# For the Debian release whose python3 is the environment's version; equal sources give equal times of files.
+deb: export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct 2>/dev/null)
+deb: wheel
+	mkdir -p build/deb
+	$(VENV)/bin/python -m scripts.deb $$(ls -t dist/*.whl | head -1) build/deb
+	cp build/deb/*.deb dist
+
+image: export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct 2>/dev/null)
+image: deb
+	mmdebstrap --variant=extract --include=$$($(VENV)/bin/python -c 'import sys; print("python%d.%d" % sys.version_info[:2])'),libstdc++6,ca-certificates,tzdata \
+		$$(. /etc/os-release && echo $$VERSION_CODENAME) build/deb/system.tar
+	$(VENV)/bin/python -m scripts.image $$(ls -t dist/*.deb | head -1) build/deb/system.tar dist
+
+# uv and pipx, in an environment of their own. The package and the image need root and mmdebstrap.
+test-install: $(VENV)/.dev $(if $(filter-out pip uv uvx pipx,$(or $(WAYS),all)),image,wheel)
+	$(VENV)/bin/python -m venv build/install && build/install/bin/python $(PIP) -r tests/install/requirements.txt
+	PATH=$(abspath build/install/bin):$$PATH KVASIR_BUILT=$(abspath dist) KVASIR_WAYS="$(WAYS)" \
+		$(VENV)/bin/python -m pytest -s tests/install $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(ORACLE) $(CLIENTS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -14,6 +14,7 @@ NEEDS = {
     "avx2_vnni": {"avx2", "avx_vnni"},
     "avx512": {"avx2", "fma", "f16c", "bmi2", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
     "avx512_vnni": {"avx512f", "avx512_vnni"},
+    "avx512_bf16": {"avx512_vnni", "avx512_bf16"},
     "amx": {"avx512_vnni", "amx_tile", "amx_int8"},
 }
 """Flags of /proc/cpuinfo."""

@@ -16,6 +16,7 @@ if [ "$form" != short ] && [ -z "${KVASIR_LEVELS:-}" ]; then
   if has avx_vnni; then levels="$levels;avx2_vnni"; fi
   if has avx512bw; then levels="$levels;avx512"; fi
   if has avx512_vnni; then levels="$levels;avx512_vnni;amx_emulated"; fi
+  if has avx512_bf16; then levels="$levels;avx512_bf16"; fi
   if has amx_int8; then levels="$levels;amx"; fi
 fi
 

@@ -14,6 +14,7 @@ NEEDS = {
     "avx2": {"avx2", "fma", "f16c", "bmi2"},
     "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
     "avx512_vnni": {"avx512f", "avx512_vnni"},
+    "avx512_bf16": {"avx512_vnni", "avx512_bf16"},
 }
 """Flags of /proc/cpuinfo with which a level runs."""
 

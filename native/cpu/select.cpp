@@ -40,8 +40,10 @@ bool is_here(const Level& level) {
   return kernels.level != nullptr;
 }
 
-// Without integer linears it was built as the base of a level above alone.
-bool is_whole(const Kernels& k) { return k.linear[int(Form::usual)][int(Layout::q8)] != nullptr; }
+// Without integer linears or attention it was built as the base of a level above alone.
+bool is_whole(const Kernels& k) {
+  return k.linear[int(Form::usual)][int(Layout::q8)] != nullptr && k.attention != nullptr;
+}
 
 // Integer linears give the same bits on every level.
 void keep_narrow(Kernels& k) {

@@ -8,7 +8,11 @@ KVASIR_INLINE void fill_generic(Kernels& k) {
 #ifndef KVASIR_AS_BASE  // a level above has them (CMakeLists.txt)
   fill_integer_linears(k);
 #endif
+#ifndef KVASIR_BELOW_BF16  // likewise
   fill_scaled_linears(k);
+  k.attention = attention;
+  k.attention_combine = attention_combine;
+#endif
   k.linear[int(Form::usual)][int(Layout::f32)] = linear_f32;
   k.linear[int(Form::usual)][int(Layout::f16)] = linear_f16;
   k.linear[int(Form::usual)][int(Layout::bf16)] = linear_bf16;
@@ -17,8 +21,6 @@ KVASIR_INLINE void fill_generic(Kernels& k) {
   k.cast = cast;
   k.rope_write = rope_write;
   k.latent_write = latent_write;
-  k.attention = attention;
-  k.attention_combine = attention_combine;
   k.embed = embed;
   k.add = add_rows;
   k.scale = scale_rows;

@@ -81,9 +81,9 @@ def test_a_screen() -> None:
         ("avx2 fma f16c bmi2 avx_vnni", ["avx2", "avx2_vnni"]),
         (
             "avx2 fma f16c bmi2 avx512f avx512bw avx512dq avx512vl avx512_vnni avx512_bf16",
-            ["avx512", "avx512_vnni"],
+            ["avx512", "avx512_vnni", "avx512_bf16"],
         ),
-        (None, ["scalar", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "amx"]),
+        (None, ["scalar", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx"]),
     ],
 )
 def test_levels_whose_kernels_are_built(flags: str | None, built: list[str]) -> None:

@@ -13,6 +13,9 @@ void fill_avx512_vnni(Kernels& k) {
   isa_avx512_vnni::fill_held_linears(k);
 }
 
+#ifdef KVASIR_WITHOUT_BF16  // of CPUs that lack it (CMakeLists.txt)
+void fill_avx512_bf16(Kernels&) {}
+#else
 void fill_avx512_bf16(Kernels& k) {
   k.level = "avx512_bf16";
   k.linear[int(Form::usual)][int(Layout::bf16)] = isa_avx512_vnni::linear_bf16;
@@ -20,5 +23,6 @@ void fill_avx512_bf16(Kernels& k) {
   k.attention = isa_avx512_vnni::attention;
   k.attention_combine = isa_avx512_vnni::attention_combine;
 }
+#endif
 
 }  // namespace kvasir
