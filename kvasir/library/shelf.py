@@ -181,7 +181,8 @@ class Shelf:
 
 def may_be_model(path: Path) -> bool:
     """Whether a model can lie there: any other folder hides no name that is spelled as it is."""
-    return (path / "config.json").exists() if path.is_dir() else path.exists()
+    names = ("config.json", "adapter_config.json")
+    return any((path / x).exists() for x in names) if path.is_dir() else path.exists()
 
 
 def stored_path(name: str) -> Path | None:

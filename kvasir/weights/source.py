@@ -21,6 +21,7 @@ from kvasir.formats.safetensors import open_folder, refuse_pickle
 from kvasir.formats.types import TensorInfo
 from kvasir.library.names import hub_name
 from kvasir.library.shelf import Shelf, may_be_model, stored_path
+from kvasir.weights.adapter import Adapter, base_folder, has_adapter, open_adapter
 from kvasir.weights.content import HashMemory
 from kvasir.weights.default import cached_default_model
 from kvasir.weights.quantization.gguf_blocks import with_gguf_modules
@@ -58,6 +59,8 @@ class ModelSource:
     """What stands in place of files of a folder that is none."""
     quantization: str = ""
     """How a quantized checkpoint keeps its weights; of others nothing."""
+    adapter: str = ""
+    """What is merged into its weights, if anything."""
 
     @cached_property
     def content_hash(self) -> str:
@@ -86,6 +89,7 @@ class ModelSource:
         digest = hashlib.blake2b(digest_size=16)
         if self.kind == "hf":
             digest.update(repr(sorted(self.config.items())).encode())
+            digest.update(self.adapter.encode())
         for name, file in zip(names, self.files, strict=True):
             taken = sorted(info.name for info in file.tensors.listing() if id(info) in used)
             digest.update(repr((name, taken)).encode())
@@ -136,6 +140,7 @@ def open_model(path: str | Path, mmproj: str | None = None) -> ModelSource:
     """Open a GGUF file, a Hugging Face folder (config.json and safetensors), or a model of the
     library by its name.
 
+    A folder with a LoRA adapter (PEFT) is the model that it was made for, with it merged.
     ``mmproj``: the file of a GGUF file's tower, or "none"; without it one that lies beside it and
     fits, if there is one alone. ``auto_map`` and other pointers to code in config.json are never
     followed.
@@ -146,7 +151,9 @@ def open_model(path: str | Path, mmproj: str | None = None) -> ModelSource:
     if not may_be_model(path):
         path = (_kept(asked) if path.exists() else _named(asked)) or path
     if path.is_dir():
-        return _open_hf(path) if mmproj in (None, "none") else _refused(path, mmproj)
+        if mmproj not in (None, "none"):
+            return _refused(path, mmproj)
+        return _with_adapter(open_adapter(path)) if has_adapter(path) else _open_hf(path)
     refuse_pickle(path)
     if path.suffix == ".safetensors":
         raise ModelError(
@@ -228,6 +235,25 @@ def _named(name: str) -> Path | None:
         )
     is_path = "/" in name or Path(name).suffix in _SUFFIXES
     return None if is_path or not name else Shelf().path(Shelf().known(name))
+
+
+def _with_adapter(adapter: Adapter) -> ModelSource:
+    """The model that it was made for, with it merged."""
+    base = base_folder(adapter) or (_named(adapter.base) if adapter.base else None)
+    if base is None or not base.is_dir():
+        raise ModelError(
+            f"{adapter.folder} is an adapter for {printable(adapter.base) or 'an unnamed model'}, "
+            "which is not here as a folder: fetch it, or put the adapter's folder into it",
+            code="model_not_found",
+        )
+    source = _open_hf(base)
+    return replace(
+        source,
+        name=f"{source.name}-{printable(adapter.folder.resolve().name)}",
+        tensors=adapter.merged(source.tensors),
+        files=(*source.files, adapter.file),
+        adapter=adapter.identity,
+    )
 
 
 def _open_hf(folder: Path) -> ModelSource:

@@ -118,6 +118,7 @@ LATE = (
     "kvasir.tokenizer.merges",
     "kvasir.vision.eye",
     "kvasir.vision.sight",
+    "kvasir.weights.adapter",
     "kvasir.weights.default",
     "kvasir.weights.quantization.bitsandbytes",
     "kvasir.weights.quantization.floats",

@@ -1,0 +1,136 @@
+"""A folder with a LoRA adapter opens as its model, with the adapter merged; what is more than LoRA,
+or of another model, is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kvasir.core.errors import ModelError
+from kvasir.formats.decode import values_of
+from kvasir.weights.source import open_model
+from tests import tiny
+from tests.gguf_writer import write_safetensors
+from tests.tiny import Array, uniform
+
+Q = "model.layers.0.self_attn.q_proj"
+E = "model.embed_tokens"
+SAID: dict[str, object] = {"peft_type": "LORA", "r": 2, "lora_alpha": 3, "bias": "none"}
+
+
+def adapter(folder: Path, tensors: dict[str, Array] | None = None, **said: object) -> Path:
+    """In a folder of its own within that of a model."""
+    model = tiny.llama()
+    if not folder.exists():
+        tiny.write_hf(model, folder)
+    n, k = model.tensors[f"{Q}.weight"].shape
+    own = {
+        f"base_model.model.{Q}.lora_A.weight": uniform("a", (2, k), 0.5),
+        f"base_model.model.{Q}.lora_B.weight": uniform("b", (n, 2), 0.5),
+    }
+    path = folder / "task"
+    path.mkdir(exist_ok=True)
+    (path / "adapter_config.json").write_text(json.dumps({**SAID, **said}))
+    write_safetensors(path / "adapter_model.safetensors", own if tensors is None else tensors)
+    return path
+
+
+def test_it_is_merged_and_named(tmp_path: Path) -> None:
+    path = adapter(tmp_path / "base")
+    source, base = open_model(path), open_model(path.parent)
+    a, b = uniform("a", (2, 64), 0.5), uniform("b", (base.tensors[f"{Q}.weight"].shape[0], 2), 0.5)
+    wide = values_of(base.tensors[f"{Q}.weight"]) + 1.5 * (b.astype(float) @ a.astype(float))
+    np.testing.assert_allclose(values_of(source.tensors[f"{Q}.weight"]), wide, rtol=1e-6, atol=1e-7)
+    assert source.name == "base-task"
+    assert source.path == path.parent, "its tokenizer is there"
+    same = set(base.tensors) - {f"{Q}.weight"}
+    assert all(source.tensors[x].data == base.tensors[x].data for x in same)
+
+
+def test_what_is_cached_knows_the_adapter(tmp_path: Path) -> None:
+    hashes = {open_model(adapter(tmp_path / "base")).stamp_hash}
+    hashes.add(open_model(tmp_path / "base").stamp_hash)
+    path = tmp_path / "base" / "task" / "adapter_config.json"
+    path.write_text(json.dumps({**SAID, "lora_alpha": 4}))
+    hashes.add(open_model(path.parent).stamp_hash)
+    assert len(hashes) == 3
+
+
+def test_embeddings(tmp_path: Path) -> None:
+    tensors = {
+        f"base_model.model.{E}.lora_embedding_A": uniform("a", (2, tiny.VOCAB), 0.5),
+        f"base_model.model.{E}.lora_embedding_B": uniform("b", (64, 2), 0.5),
+    }
+    path = adapter(tmp_path / "base", tensors, use_rslora=True)
+    a, b = (x.astype(float) for x in tensors.values())
+    wide = values_of(open_model(path.parent).tensors[f"{E}.weight"]) + 3 / 2**0.5 * (b @ a).T
+    found = values_of(open_model(path).tensors[f"{E}.weight"])
+    np.testing.assert_allclose(found, wide, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"peft_type": "IA3"}, "peft_type = 'IA3': expected LORA"),
+        ({"bias": "all"}, "bias = 'all': expected none"),
+        ({"use_dora": True}, "use_dora = True: is not computed"),
+        ({"rank_pattern": {"q_proj": 4}}, "rank_pattern = .* is not computed"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save = .* is not computed"),
+        ({"fan_in_fan_out": True}, "fan_in_fan_out = True: is not computed"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights = 'pissa': expected True"),
+        ({"r": 0}, "r is 0, expected a rank"),
+        ({"lora_alpha": "a"}, "lora_alpha is 'a', expected a number"),
+    ],
+)
+def test_more_than_lora_is_refused(said: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=message):
+        open_model(adapter(tmp_path / "base", **said))
+
+
+def pair(module: str, down: tuple[int, int], up: tuple[int, int]) -> dict[str, Array]:
+    ends = {"A": down, "B": up}
+    return {
+        f"base_model.model.{module}.lora_{x}.weight": uniform(x, shape, 0.5)
+        for x, shape in ends.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        (pair("model.layers.9.self_attn.q_proj", (2, 64), (64, 2)), "the model has none"),
+        (pair("q_proj", (2, 64), (64, 2)), "the model has [2-9]"),
+        (pair(Q, (2, 63), (64, 2)), "expected rank and sizes of"),
+        (pair(Q, (2, 64), (64, 3)), "expected rank and sizes of"),
+        ({"base_model.model.x.weight": uniform("x", (2, 2), 1.0)}, "is no part of LoRA"),
+        ({f"{Q}.lora_A.weight": uniform("x", (2, 64), 1.0)}, "has no .* beside it"),
+        ({}, "it is empty"),
+        (pair(Q, (2, 64), (64, 2)) | {f"{Q}.lora_A.weight": uniform("x", (2, 2), 1.0)}, "beside"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(
+    tensors: dict[str, Array], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        open_model(adapter(tmp_path / "base", tensors))
+
+
+def test_numbers_that_no_weight_has_are_refused(tmp_path: Path) -> None:
+    tensors = pair(Q, (2, 64), (64, 2))
+    tensors[f"base_model.model.{Q}.lora_B.weight"][0, 0] = np.inf
+    source = open_model(adapter(tmp_path / "base", tensors))
+    with pytest.raises(ModelError, match="not finite"):
+        values_of(source.tensors[f"{Q}.weight"])
+
+
+def test_a_model_that_is_not_here(tmp_path: Path) -> None:
+    path = adapter(tmp_path / "base", base_model_name_or_path="nobody/has-this")
+    alone = path.rename(tmp_path / "alone")
+    with pytest.raises(ModelError, match="nobody/has-this is not here"):
+        open_model(alone)
+    (alone / "adapter_config.json").write_text(json.dumps(SAID))
+    with pytest.raises(ModelError, match="an adapter for an unnamed model"):
+        open_model(alone)
