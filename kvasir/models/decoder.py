@@ -14,12 +14,12 @@ from kvasir.models.linear_scan import linear_scan
 from kvasir.models.lm_head import record_head
 from kvasir.models.merged_rows import merged_rows
 from kvasir.models.parts import (
+    Recorder,
     layer_embeddings,
     quick_rows,
     record_act,
     record_embed,
     record_head_norm,
-    record_linear,
     record_norm,
     record_scale,
 )
@@ -99,14 +99,14 @@ def record_reading_block(builder: Builder, config: ModelConfig, x: str, read: st
     return block.reading(x, read)
 
 
-class _Block:
-    """Records one decoder block; names of values and weights start with the layer."""
+class _Block(Recorder):
+    """Records one decoder block."""
 
     def __init__(
         self, builder: Builder, config: ModelConfig, layer: int, spec: LayerSpec, prefix: str
     ) -> None:
-        self.builder, self.config, self.layer, self.spec = builder, config, layer, spec
-        self.prefix = prefix
+        super().__init__(builder, config, layer, prefix)
+        self.spec = spec
         self.kept = config.kept_at(layer if spec.source is None else spec.source)
 
     def record(self, x: str) -> str:
@@ -167,7 +167,7 @@ class _Block:
         return total if is_last else self.norm(total, f"{part}_norm")
 
     def _add(self, x: str, y: str, part: str) -> str:
-        y = self._scaled(y, self.config.residual_scale, f"{part}.scaled")
+        y = self.scaled(y, self.config.residual_scale, f"{part}.scaled")
         return self.builder.op("add", (x, y), self.value(f"x.{part}"))
 
     def _mixer(self, x: str) -> str:
@@ -176,17 +176,16 @@ class _Block:
             return self._short_conv(x)
         y = ""
         if self.spec.attends:
-            y = self._scaled(self.attention(x), factors.attention, "o.scaled")
+            y = self.scaled(self.attention(x), factors.attention, "o.scaled")
         if self.spec.scan is None:
             return y
-        z = linear_scan(self.builder, self.config, self.layer, self.spec.scan, x)
-        z = self._scaled(z, factors.scan, "scan_out.scaled")
+        z = linear_scan(self, self.spec.scan, x)
+        z = self.scaled(z, factors.scan, "scan_out.scaled")
         return self.builder.op("add", (y, z), self.value("mixers")) if y else z
 
     def attention(self, x: str) -> str:
         if self.spec.latent is not None:
-            latent = self.spec.latent
-            return latent_attention(self.builder, self.config, self.layer, latent, x)
+            return latent_attention(self, self.spec, self.spec.latent, x)
         config, spec = self.config, self.spec
         heads, kv_heads, dim, window = spec.n_heads, spec.n_kv_heads, spec.head_dim, spec.window
         kept = 0 if config.block.both_ways else window
@@ -213,7 +212,7 @@ class _Block:
             to="f32",
             block=0,
         )
-        out = self._scaled(out, config.head_share**0.5, "attn.padded")
+        out = self.scaled(out, config.head_share**0.5, "attn.padded")
         if config.block.output_gate:
             gate = self.linear(x, "output_gate", heads * dim)
             gate = self.builder.op("act", (gate,), f"{gate}.sigmoid", act="sigmoid")
@@ -280,8 +279,8 @@ class _Block:
 
     def mlp(self, x: str) -> str:
         factors = self.config.multipliers
-        x = self._scaled(x, factors.mlp_in, "mlp.rows")
-        return self._scaled(self._inner_mlp(x, self.spec.ffn_size), factors.mlp_out, "down.scaled")
+        x = self.scaled(x, factors.mlp_in, "mlp.rows")
+        return self.scaled(self._inner_mlp(x, self.spec.ffn_size), factors.mlp_out, "down.scaled")
 
     def _inner_mlp(self, x: str, inner: int, prefix: str = "") -> str:
         block, hidden = self.config.block, self.value(f"{prefix}hidden")
@@ -317,7 +316,7 @@ class _Block:
         y = self._inner_mlp(self.norm(x, "mlp_norm"), experts.shared_size)
         y = self.norm(y, "mlp_own_norm")
         routed = self.norm(x, "router_norm")
-        routed = self._scaled(routed, factor, "router.scaled")
+        routed = self.scaled(routed, factor, "router.scaled")
         z = self._experts(experts, self.norm(x, "experts_norm"), routed)
         z = self.norm(z, "experts_post_norm")
         both = builder.op("add", (y, z), self.value("experts.shared"))
@@ -366,24 +365,3 @@ class _Block:
         if self.config.block.expert_bias:
             shapes |= {f"{name}_bias": shape[:2] for name, shape in shapes.items()}
         return tuple(self.weight(f"experts.{name}", shape) for name, shape in shapes.items())
-
-    def norm(self, x: str, name: str, out: str = "") -> str:
-        out = out or self.value(name)
-        return record_norm(self.builder, self.config, x, self._named(name), out)
-
-    def _scaled(self, x: str, factor: float, name: str) -> str:
-        return record_scale(self.builder, x, factor, self.value(name))
-
-    def linear(self, x: str, name: str, n: int, bias: bool = False, *, out: str = "") -> str:
-        out = out or self.value(name)
-        return record_linear(self.builder, x, self._named(name), out, n, bias)
-
-    def weight(self, name: str, shape: tuple[int, ...]) -> str:
-        return self.builder.weight(self._named(name), shape)
-
-    def _named(self, name: str) -> str:
-        """A weight of the layer."""
-        return f"{self.prefix}layers.{self.layer}.{name}"
-
-    def value(self, name: str) -> str:
-        return f"{self.prefix}l{self.layer}.{name}"
