@@ -226,11 +226,8 @@ def with_draft(
     """``beside`` and a draft program with names and KV layers of its own, all behind the target:
     what a draft leaves of the arena nobody reads. ``shared``: weights that are the target's;
     ``carried``: as in ``Bundle``, by its name in ``draft``."""
-    joined = bundle(beside.target, shared=shared, draft=draft)
-    others = {name: x for name, x in beside.programs.items() if name != TARGET}
-    programs = {TARGET: beside.target, **others, DRAFT: joined.programs[DRAFT]}
-    named = f"{DRAFT}.{carried}" if carried else ""
-    return replace(beside, programs=MappingProxyType(programs), carried=named)
+    joined = with_drafts(beside, (draft,), shared)
+    return replace(joined, carried=f"{DRAFT}.{carried}" if carried else "")
 
 
 def with_drafts(beside: Bundle, drafts: Sequence[Program], shared: Collection[str] = ()) -> Bundle:

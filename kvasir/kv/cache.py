@@ -294,8 +294,7 @@ class PrefixCache:
         """Blocks of ``nodes`` after the root that a token at ``n_tokens`` or later sees."""
         tables = []
         for group, pool in enumerate(self.pools):
-            first = first_block(n_tokens, pool.window, self.block_size) if pool.window else 0
-            first = min(len(nodes) - 1, first)
+            first = min(len(nodes) - 1, first_block(n_tokens, pool.window, self.block_size))
             seen = [node.blocks[group] for node in nodes[1 + first :]]
             tables.append((*[NO_BLOCK] * first, *seen))
         return tuple(tables)

@@ -164,9 +164,8 @@ class BlockTable:
         """Windowed groups with blocks to give back, and how many are gone afterwards."""
         found = []
         for group, line in enumerate(self._lines):
-            if line.pool.window:
-                n_gone = first_block(n_tokens, line.pool.window, self._block_size)
-                n_gone = min(n_gone, len(line.blocks))
-                if n_gone > line.n_gone:
-                    found.append((group, n_gone))
+            n_gone = first_block(n_tokens, line.pool.window, self._block_size)
+            n_gone = min(n_gone, len(line.blocks))
+            if n_gone > line.n_gone:
+                found.append((group, n_gone))
         return found

@@ -14,51 +14,31 @@ _AUDIO = "audio"
 _VIDEO = "video"
 _OF_NAMES: Mapping[str, str] = MappingProxyType(
     {
-        "deepseekv32": _INDEXER,
-        "deepseekv4": _INDEXER,
-        "deepseek32": _INDEXER,
-        "deepseek4": _INDEXER,
-        "glmmoedsa": _INDEXER,
-        "glm-dsa": _INDEXER,
-        "rwkv": _RWKV,
-        "arwkv": _RWKV,
-        "t5": _ENCODER,
-        "mt5": _ENCODER,
-        "bart": _ENCODER,
-        "mbart": _ENCODER,
-        "marian": _ENCODER,
-        "pegasus": _ENCODER,
-        "mllama": _CROSS,
-        "whisper": _AUDIO,
-        "qwen2audio": _AUDIO,
-        "qwen3omni": _AUDIO,
-        "qwen2_5omni": _AUDIO,
-        "voxtral": _AUDIO,
-        "ultravox": _AUDIO,
-        "videollama": _VIDEO,
-        "videollava": _VIDEO,
-        "llavanextvideo": _VIDEO,
+        _INDEXER: "deepseekv32 deepseekv4 deepseek32 deepseek4 glmmoedsa glm-dsa",
+        _RWKV: "rwkv arwkv",
+        _ENCODER: "t5 mt5 bart mbart marian pegasus",
+        _CROSS: "mllama",
+        _AUDIO: "whisper qwen2audio qwen3omni qwen2_5omni voxtral ultravox",
+        _VIDEO: "videollama videollava llavanextvideo",
     }
 )
-"""By what an architecture's name begins with."""
+"""What an architecture's name begins with."""
 _OF_KEYS: Mapping[str, str] = MappingProxyType(
     {
-        "index_topk": _INDEXER,
-        "index_n_heads": _INDEXER,
-        "is_encoder_decoder": _ENCODER,
-        "cross_attention_layers": _CROSS,
-        "add_cross_attention": _CROSS,
-        "audio_config": _AUDIO,
+        _INDEXER: "index_topk index_n_heads",
+        _ENCODER: "is_encoder_decoder",
+        _CROSS: "cross_attention_layers add_cross_attention",
+        _AUDIO: "audio_config",
     }
 )
-"""By keys of config.json that say something."""
+"""Keys of config.json that say something."""
 
 
 def beyond(architecture: str, config: Mapping[str, Any]) -> str:
     """Such as "audio"; empty where nothing says it."""
     name = architecture.lower()
-    found = [what for begin, what in _OF_NAMES.items() if name.startswith(begin)]
+    found = [what for what, begin in _OF_NAMES.items() if name.startswith(tuple(begin.split()))]
     text = config.get("text_config")
     both = {**config, **(text if isinstance(text, Mapping) else {})}
-    found += [what for key, what in _OF_KEYS.items() if both.get(key)]
+    found += [what for what, keys in _OF_KEYS.items() if any(map(both.get, keys.split()))]
     return found[0] if found else ""

@@ -14,12 +14,12 @@ from kvasir.models.linear_scan import linear_scan
 from kvasir.models.lm_head import record_head
 from kvasir.models.merged_rows import merged_rows
 from kvasir.models.parts import (
+    Recorder,
     layer_embeddings,
     quick_rows,
     record_act,
     record_embed,
     record_head_norm,
-    record_linear,
     record_norm,
     record_scale,
 )
@@ -99,22 +99,22 @@ def record_reading_block(builder: Builder, config: ModelConfig, x: str, read: st
     return block.reading(x, read)
 
 
-class _Block:
-    """Records one decoder block; names of values and weights start with the layer."""
+class _Block(Recorder):
+    """Records one decoder block."""
 
     def __init__(
         self, builder: Builder, config: ModelConfig, layer: int, spec: LayerSpec, prefix: str
     ) -> None:
-        self.builder, self.config, self.layer, self.spec = builder, config, layer, spec
-        self.prefix = prefix
+        super().__init__(builder, config, layer, prefix)
+        self.spec = spec
         self.kept = config.kept_at(layer if spec.source is None else spec.source)
 
     def record(self, x: str) -> str:
         experts = self.spec.experts
         mlp = self.mlp if experts is None else partial(self._mixture, experts)
         if self.config.block.parallel:
-            normed = self._norm(x, "attn_norm")
-            of_mlp = normed if self.config.block.one_norm else self._norm(x, "mlp_norm")
+            normed = self.norm(x, "attn_norm")
+            of_mlp = normed if self.config.block.one_norm else self.norm(x, "mlp_norm")
             return self._add(self._add(x, self.attention(normed), "attn"), mlp(of_mlp), "mlp")
         if self.spec.mixes:
             x = self._residual(x, "attn", self._mixer)
@@ -128,20 +128,23 @@ class _Block:
         """As ``record``, where attention reads other rows than those that it is added to."""
         return self._residual(self._add(x, self.attention(read), "attn"), "mlp", self.mlp)
 
+    def own(self, x: str, embedded: str) -> str:
+        """What the layer's own embeddings of the tokens make of rows."""
+        width = self.config.layer_embed
+        gate = self.linear(x, "own_gate", width)
+        gate = self.builder.op("act", (gate,), self.value("own_act"), act=self.config.block.act)
+        column, out = self.layer * width, self.value("own_gated")
+        y = self.builder.op("mul_columns", (gate, embedded), out, column=column)
+        return self.norm(self.linear(y, "own_proj", self.config.hidden_size), "own_post_norm")
+
     def finish(self, x: str, embedded: str) -> str:
-        """``x`` with what the layer's own embeddings of the tokens add, and with its factor."""
-        builder, width = self.builder, self.config.layer_embed
+        """``x`` with what its own embeddings add, and with the layer's factor."""
         if embedded:
-            gate = self._linear(x, "own_gate", width, False)
-            gate = builder.op("act", (gate,), self._value("own_act"), act=self.config.block.act)
-            column, out = self.layer * width, self._value("own_gated")
-            y = builder.op("mul_columns", (gate, embedded), out, column=column)
-            y = self._linear(y, "own_proj", self.config.hidden_size, False)
-            x = self._add(x, self._norm(y, "own_post_norm"), "own")
+            x = self._add(x, self.own(x, embedded), "own")
         if not self.config.block.layer_scale:
             return x
-        factor = self._weight("layer_scale", (self.config.hidden_size,))
-        return builder.op("weigh", (x,), self._value("x.scaled"), (factor,))
+        factor = self.weight("layer_scale", (self.config.hidden_size,))
+        return self.builder.op("weigh", (x,), self.value("x.scaled"), (factor,))
 
     def _residual(self, x: str, part: str, body: Callable[[str], str]) -> str:
         config = self.config
@@ -149,23 +152,23 @@ class _Block:
             return self._normed_sum(x, body(x), part)
         is_normed = config.block.embed_norm and part == "attn" and not self.layer
         has_norm = config.block.pre_norms and not is_normed
-        y = body(self._norm(x, f"{part}_norm") if has_norm else x)
+        y = body(self.norm(x, f"{part}_norm") if has_norm else x)
         if config.block.post_norms:
-            y = self._norm(y, f"{part}_post_norm")
+            y = self.norm(y, f"{part}_post_norm")
         if config.block.part_scales:
-            factor = self._weight(f"{part}_scale", (config.hidden_size,))
-            y = self.builder.op("weigh", (y,), self._value(f"{part}.weighed"), (factor,))
+            factor = self.weight(f"{part}_scale", (config.hidden_size,))
+            y = self.builder.op("weigh", (y,), self.value(f"{part}.weighed"), (factor,))
         return self._add(x, y, part)
 
     def _normed_sum(self, x: str, y: str, part: str) -> str:
         """The last one is normed where rows are gathered."""
         total = self._add(x, y, part)
         is_last = part == "mlp" and self.layer + 1 == len(self.config.layers)
-        return total if is_last else self._norm(total, f"{part}_norm")
+        return total if is_last else self.norm(total, f"{part}_norm")
 
     def _add(self, x: str, y: str, part: str) -> str:
-        y = self._scaled(y, self.config.residual_scale, f"{part}.scaled")
-        return self.builder.op("add", (x, y), self._value(f"x.{part}"))
+        y = self.scaled(y, self.config.residual_scale, f"{part}.scaled")
+        return self.builder.op("add", (x, y), self.value(f"x.{part}"))
 
     def _mixer(self, x: str) -> str:
         factors = self.config.multipliers
@@ -173,17 +176,16 @@ class _Block:
             return self._short_conv(x)
         y = ""
         if self.spec.attends:
-            y = self._scaled(self.attention(x), factors.attention, "o.scaled")
+            y = self.scaled(self.attention(x), factors.attention, "o.scaled")
         if self.spec.scan is None:
             return y
-        z = linear_scan(self.builder, self.config, self.layer, self.spec.scan, x)
-        z = self._scaled(z, factors.scan, "scan_out.scaled")
-        return self.builder.op("add", (y, z), self._value("mixers")) if y else z
+        z = linear_scan(self, self.spec.scan, x)
+        z = self.scaled(z, factors.scan, "scan_out.scaled")
+        return self.builder.op("add", (y, z), self.value("mixers")) if y else z
 
     def attention(self, x: str) -> str:
         if self.spec.latent is not None:
-            latent = self.spec.latent
-            return latent_attention(self.builder, self.config, self.layer, latent, x)
+            return latent_attention(self, self.spec, self.spec.latent, x)
         config, spec = self.config, self.spec
         heads, kv_heads, dim, window = spec.n_heads, spec.n_kv_heads, spec.head_dim, spec.window
         kept = 0 if config.block.both_ways else window
@@ -197,8 +199,8 @@ class _Block:
         out = self.builder.op(
             "attention",
             (q, "ends") if self._sees_ahead else (q,),
-            self._value("attn"),
-            (self._weight("sinks", (heads,)),) if config.block.sinks else (),
+            self.value("attn"),
+            (self.weight("sinks", (heads,)),) if config.block.sinks else (),
             layer=self.kept,
             n_heads=heads,
             n_kv_heads=kv_heads,
@@ -210,12 +212,12 @@ class _Block:
             to="f32",
             block=0,
         )
-        out = self._scaled(out, config.head_share**0.5, "attn.padded")
+        out = self.scaled(out, config.head_share**0.5, "attn.padded")
         if config.block.output_gate:
-            gate = self._linear(x, "output_gate", heads * dim, False)
+            gate = self.linear(x, "output_gate", heads * dim)
             gate = self.builder.op("act", (gate,), f"{gate}.sigmoid", act="sigmoid")
-            out = self.builder.op("mul_columns", (out, gate), self._value("attn.gated"), column=0)
-        return self._linear(out, "o", config.hidden_size, config.block.o_bias)
+            out = self.builder.op("mul_columns", (out, gate), self.value("attn.gated"), column=0)
+        return self.linear(out, "o", config.hidden_size, config.block.o_bias)
 
     @property
     def _sees_ahead(self) -> bool:
@@ -225,30 +227,30 @@ class _Block:
     def _short_conv(self, x: str) -> str:
         size, n_taps, layer = self.config.hidden_size, self.spec.n_taps, self.kept
         self.builder.kv(state_spec(layer, conv_size(size, n_taps)))
-        y = self._linear(x, "conv_in", 3 * size, False)
-        weights, out = (self._weight("conv", (n_taps, size)),), self._value("conv")
+        y = self.linear(x, "conv_in", 3 * size)
+        weights, out = (self.weight("conv", (n_taps, size)),), self.value("conv")
         attrs: dict[str, Attr] = {"layer": layer, "n_taps": n_taps, "gated": True}
         y = self.builder.op("short_conv", (y,), out, weights, **attrs)
-        return self._linear(y, "conv_out", size, False)
+        return self.linear(y, "conv_out", size)
 
     def _write(self, x: str) -> None:
         """Keys and values of the layer's own."""
         n, dim, block = self.spec.n_kv_heads, self.spec.head_dim, self.config.block
         k = self._head(x, "k", n, self.spec.rope)
         if self.spec.keys_are_values:
-            v = self._value("k")
+            v = self.value("k")
         else:
-            v = self._linear(x, "v", n * dim, block.qkv_bias)
+            v = self.linear(x, "v", n * dim, block.qkv_bias)
         if block.qk_norm == "all":
-            v = self._head_norm(v, "", n, self._value("v.norm"))
+            v = self._head_norm(v, "", n, self.value("v.norm"))
         self.builder.ops("kv_write", (k, v), (), layer=self.kept, n_kv_heads=n, head_dim=dim)
 
     def _head(self, x: str, name: str, n_heads: int, table: str) -> str:
         """Queries or keys: linear, norm, rope."""
         block, norm = self.config.block, f"{name}_norm"
-        y = self._linear(x, name, n_heads * self.spec.head_dim, block.qkv_bias)
+        y = self.linear(x, name, n_heads * self.spec.head_dim, block.qkv_bias)
         if block.qk_norm == "width":
-            y = self._norm(y, norm, f"{y}.norm")
+            y = self.norm(y, norm, f"{y}.norm")
         if block.qk_norm in ("heads", "all"):
             y = self._head_norm(y, norm, n_heads)
         y = self._rope(y, n_heads, table)
@@ -258,7 +260,7 @@ class _Block:
 
     def _head_norm(self, x: str, name: str, n_heads: int, out: str = "") -> str:
         """Without a name, without a weight."""
-        weights = (self._weight(name, (self.spec.head_dim,)),) if name else ()
+        weights = (self.weight(name, (self.spec.head_dim,)),) if name else ()
         eps = self.config.norm_eps * self.config.head_share
         return record_head_norm(self.builder, x, out or f"{x}.norm", n_heads, eps, weights)
 
@@ -277,56 +279,56 @@ class _Block:
 
     def mlp(self, x: str) -> str:
         factors = self.config.multipliers
-        x = self._scaled(x, factors.mlp_in, "mlp.rows")
-        return self._scaled(self._inner_mlp(x, self.spec.ffn_size), factors.mlp_out, "down.scaled")
+        x = self.scaled(x, factors.mlp_in, "mlp.rows")
+        return self.scaled(self._inner_mlp(x, self.spec.ffn_size), factors.mlp_out, "down.scaled")
 
     def _inner_mlp(self, x: str, inner: int, prefix: str = "") -> str:
-        block, hidden = self.config.block, self._value(f"{prefix}hidden")
+        block, hidden = self.config.block, self.value(f"{prefix}hidden")
         names = ("gate", "up") if block.gated else ("up",)
-        x = quick_rows(self.builder, x, block.act, self._value(f"{prefix}rows"))
-        parts = tuple(self._linear(x, f"{prefix}{y}", inner, block.mlp_bias) for y in names)
+        x = quick_rows(self.builder, x, block.act, self.value(f"{prefix}rows"))
+        parts = tuple(self.linear(x, f"{prefix}{y}", inner, block.mlp_bias) for y in names)
         if self.spec.deviations is None or not block.gated:
             h = record_act(self.builder, parts, block.act, hidden)
         else:
             attrs: dict[str, Attr] = {"deviations": self.spec.deviations, "act": block.act}
             h = self.builder.op("sparse_gate", parts, hidden, (), **attrs)
-        return self._linear(h, f"{prefix}down", self.config.hidden_size, block.mlp_bias)
+        return self.linear(h, f"{prefix}down", self.config.hidden_size, block.mlp_bias)
 
     def _mixture(self, experts: ExpertConfig, x: str) -> str:
         """Experts, and beside them those that see every token."""
         if experts.width:
-            rows = self._linear(x, "experts_in", experts.width, False)
+            rows = self.linear(x, "experts_in", experts.width)
             chosen = self._experts(experts, rows, x)
-            chosen = self._linear(chosen, "experts_out", self.config.hidden_size, False)
+            chosen = self.linear(chosen, "experts_out", self.config.hidden_size)
         else:
             chosen = self._experts(experts, x)
         if not experts.shared_size:
             return chosen
         shared = self._inner_mlp(x, experts.shared_size, "shared.")
         if self.config.block.shared_gate:
-            gate = self._linear(x, "shared_gate", 1, False)
-            shared = self.builder.op("gate_rows", (shared, gate), self._value("shared.gated"))
-        return self.builder.op("add", (chosen, shared), self._value("experts.shared"))
+            gate = self.linear(x, "shared_gate", 1)
+            shared = self.builder.op("gate_rows", (shared, gate), self.value("shared.gated"))
+        return self.builder.op("add", (chosen, shared), self.value("experts.shared"))
 
     def _beside(self, experts: ExpertConfig, x: str) -> str:
         """Experts and the MLP read the same rows, each with norms of its own."""
         builder, factor = self.builder, self.config.hidden_size**-0.5
-        y = self._inner_mlp(self._norm(x, "mlp_norm"), experts.shared_size)
-        y = self._norm(y, "mlp_own_norm")
-        routed = self._norm(x, "router_norm")
-        routed = self._scaled(routed, factor, "router.scaled")
-        z = self._experts(experts, self._norm(x, "experts_norm"), routed)
-        z = self._norm(z, "experts_post_norm")
-        both = builder.op("add", (y, z), self._value("experts.shared"))
-        return self._add(x, self._norm(both, "mlp_post_norm"), "mlp")
+        y = self._inner_mlp(self.norm(x, "mlp_norm"), experts.shared_size)
+        y = self.norm(y, "mlp_own_norm")
+        routed = self.norm(x, "router_norm")
+        routed = self.scaled(routed, factor, "router.scaled")
+        z = self._experts(experts, self.norm(x, "experts_norm"), routed)
+        z = self.norm(z, "experts_post_norm")
+        both = builder.op("add", (y, z), self.value("experts.shared"))
+        return self._add(x, self.norm(both, "mlp_post_norm"), "mlp")
 
     def _experts(self, experts: ExpertConfig, x: str, routed: str = "") -> str:
         """``routed``: the rows that the router reads, if not ``x``."""
         config = self.config
         rows, bias = routed or x, config.block.expert_bias
-        logits = self._linear(rows, "router", experts.n_experts, bias)
-        ids, weights = self._value("ids"), self._value("shares")
-        choice = (self._weight("choice_bias", (experts.n_experts,)),) if experts.has_bias else ()
+        logits = self.linear(rows, "router", experts.n_experts, bias)
+        ids, weights = self.value("ids"), self.value("shares")
+        choice = (self.weight("choice_bias", (experts.n_experts,)),) if experts.has_bias else ()
         self.builder.ops(
             "route",
             (logits,),
@@ -342,12 +344,12 @@ class _Block:
             scale=experts.scale,
         )
         if config.block.beside:
-            factors, out = self._weight("expert_scale", (experts.n_experts,)), f"{weights}.scaled"
+            factors, out = self.weight("expert_scale", (experts.n_experts,)), f"{weights}.scaled"
             weights = self.builder.op("weigh_experts", (weights, ids), out, (factors,))
-        k, act, out = experts.top_k, config.block.act, self._value("experts")
+        k, act, out = experts.top_k, config.block.act, self.value("experts")
         matrices = self._expert_weights(experts)
         if config.block.weighs_input:
-            x = self.builder.op("spread", (x, weights), self._value("pairs"), top_k=k)
+            x = self.builder.op("spread", (x, weights), self.value("pairs"), top_k=k)
             return self.builder.op("experts", (x, ids), out, matrices, top_k=k, act=act)
         return self.builder.op("experts", (x, ids, weights), out, matrices, top_k=k, act=act)
 
@@ -362,25 +364,4 @@ class _Block:
         }
         if self.config.block.expert_bias:
             shapes |= {f"{name}_bias": shape[:2] for name, shape in shapes.items()}
-        return tuple(self._weight(f"experts.{name}", shape) for name, shape in shapes.items())
-
-    def _norm(self, x: str, name: str, out: str = "") -> str:
-        weight, out = self._named(name), out or self._value(name)
-        return record_norm(self.builder, self.config, x, weight, out)
-
-    def _scaled(self, x: str, factor: float, name: str) -> str:
-        return record_scale(self.builder, x, factor, self._value(name))
-
-    def _linear(self, x: str, name: str, n: int, bias: bool) -> str:
-        weight, out = self._named(name), self._value(name)
-        return record_linear(self.builder, x, weight, out, n, bias)
-
-    def _weight(self, name: str, shape: tuple[int, ...]) -> str:
-        return self.builder.weight(self._named(name), shape)
-
-    def _named(self, name: str) -> str:
-        """A weight of the layer."""
-        return f"{self.prefix}layers.{self.layer}.{name}"
-
-    def _value(self, name: str) -> str:
-        return f"{self.prefix}l{self.layer}.{name}"
+        return tuple(self.weight(f"experts.{name}", shape) for name, shape in shapes.items())

@@ -44,87 +44,40 @@ class TensorNames(NamedTuple):
     gguf_step: str = ""
 
 
+_NOTHING: tuple[tuple[Default, str], ...] = (
+    (
+        0,
+        """window first_window full_every no_rope_every rotary_dim n_types n_experts
+        full_head_dim full_kv_heads shared_layers layer_embed layer_vocab active_stream
+        laurel_rank expert_size shared_size expert_width n_shared first_sparse draft_layers
+        other_ffn_size scan_inner scan_rank first_layer""",
+    ),
+    (True, "use_windows yarn_truncate has_experts normalize scan_normed"),
+    (
+        False,
+        """full_first learned_positions multi_query grouped_query parallel head_bias
+        keys_are_values wide_shared scaled_stream choice_bias ffn_adjusts qkv_bias o_bias
+        mlp_bias conv_bias tiled_heads scan_beside scan_norm_first""",
+    ),
+    (
+        0.0,
+        """attention_scale query_scalar query_beta rms_eps attention_softcap final_softcap
+        residual_depth logit_base scan_expand""",
+    ),
+    (
+        1.0,
+        """rotary_share embed_scale residual_scale logit_scale logit_divisor expert_scale
+        key_scale attention_in attention_out scan_in_scale scan_out_scale""",
+    ),
+    (-1, "padding_id last_sparse"),
+    (1, "n_streams n_groups top_groups sparse_every"),
+    ("silu", "scan_act act"),
+    (None, "sparsity"),
+    ("softmax", "expert_score"),
+    ("group_limited_greedy", "group_rule"),
+)
 NEUTRAL: Mapping[str, Default] = MappingProxyType(
-    {
-        "window": 0,
-        "use_windows": True,
-        "first_window": 0,
-        "full_every": 0,
-        "full_first": False,
-        "no_rope_every": 0,
-        "attention_scale": 0.0,
-        "query_scalar": 0.0,
-        "rotary_share": 1.0,
-        "rotary_dim": 0,
-        "yarn_truncate": True,
-        "query_beta": 0.0,
-        "rms_eps": 0.0,
-        "learned_positions": False,
-        "padding_id": -1,
-        "n_types": 0,
-        "multi_query": False,
-        "grouped_query": False,
-        "attention_softcap": 0.0,
-        "final_softcap": 0.0,
-        "embed_scale": 1.0,
-        "residual_scale": 1.0,
-        "residual_depth": 0.0,
-        "logit_scale": 1.0,
-        "logit_divisor": 1.0,
-        "logit_base": 0.0,
-        "parallel": False,
-        "head_bias": False,
-        "n_experts": 0,
-        "has_experts": True,
-        "full_head_dim": 0,
-        "full_kv_heads": 0,
-        "keys_are_values": False,
-        "shared_layers": 0,
-        "wide_shared": False,
-        "layer_embed": 0,
-        "layer_vocab": 0,
-        "n_streams": 1,
-        "active_stream": 0,
-        "scaled_stream": False,
-        "laurel_rank": 0,
-        "sparsity": None,
-        "normalize": True,
-        "expert_score": "softmax",
-        "choice_bias": False,
-        "group_rule": "group_limited_greedy",
-        "n_groups": 1,
-        "top_groups": 1,
-        "expert_scale": 1.0,
-        "expert_size": 0,
-        "shared_size": 0,
-        "expert_width": 0,
-        "scan_act": "silu",
-        "n_shared": 0,
-        "first_sparse": 0,
-        "sparse_every": 1,
-        "last_sparse": -1,
-        "draft_layers": 0,
-        "other_ffn_size": 0,
-        "ffn_adjusts": False,
-        "act": "silu",
-        "qkv_bias": False,
-        "o_bias": False,
-        "mlp_bias": False,
-        "scan_inner": 0,
-        "scan_expand": 0.0,
-        "conv_bias": False,
-        "tiled_heads": False,
-        "scan_beside": False,
-        "scan_normed": True,
-        "scan_norm_first": False,
-        "scan_rank": 0,
-        "first_layer": 0,
-        "key_scale": 1.0,
-        "attention_in": 1.0,
-        "attention_out": 1.0,
-        "scan_in_scale": 1.0,
-        "scan_out_scale": 1.0,
-    }
+    {name: value for value, names in _NOTHING for name in names.split()}
 )
 """What a family has that leaves a field out: as if it were not there."""
 

@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-from kvasir.ir.builder import Builder
 from kvasir.ir.program import KVSpec
-from kvasir.models.parts import record_linear, record_norm
-from kvasir.models.spec import LatentSpec, ModelConfig
+from kvasir.models.parts import Recorder
+from kvasir.models.spec import LatentSpec, LayerSpec
 
 
-def latent_attention(
-    builder: Builder, config: ModelConfig, layer: int, spec: LatentSpec, x: str
-) -> str:
+def latent_attention(layer: Recorder, own: LayerSpec, spec: LatentSpec, x: str) -> str:
     """Absorbed, prefill too: matrices of keys meet the queries, those of values the result."""
-    own, weights, values = config.layers[layer], f"layers.{layer}.", f"l{layer}."
+    builder, config = layer.builder, layer.config
     heads, size, biased = own.n_heads, own.head_dim, config.block.qkv_bias
 
-    def linear(source: str, name: str, n: int, bias: bool = False) -> str:
-        return record_linear(builder, source, weights + name, values + name, n, bias)
-
     def head_linear(source: str, name: str, n: int, k: int) -> str:
-        weight = builder.weight(weights + name, (heads, n, k))
-        return builder.op("head_linear", (source,), values + name, (weight,), n_heads=heads)
+        weights = (layer.weight(name, (heads, n, k)),)
+        return builder.op("head_linear", (source,), layer.value(name), weights, n_heads=heads)
 
-    at = config.kept_at(layer)
+    at = config.kept_at(layer.layer)
     entry: dict[str, int] = {"layer": at, "n_heads": heads, "n_kv_heads": 1, "head_dim": size}
     builder.kv(KVSpec(at, "full", 0, 1, size, latent=spec.rank))
     source, q = x, "q"
     if spec.query_rank:
-        low, norm = linear(x, "q_a", spec.query_rank, biased), "q_a_norm"
-        eps = spec.norm_eps
-        source = record_norm(builder, config, low, weights + norm, values + norm, eps)
-        q = "q_b"
-    plain = linear(source, f"{q}_plain", heads * spec.key_dim)
-    turned = linear(source, f"{q}_turned", heads * spec.rope_dim)
-    kept = linear(x, "kv_a", size, biased)
+        low = layer.linear(x, "q_a", spec.query_rank, biased)
+        source, q = layer.norm(low, "q_a_norm", eps=spec.norm_eps), "q_b"
+    plain = layer.linear(source, f"{q}_plain", heads * spec.key_dim)
+    turned = layer.linear(source, f"{q}_turned", heads * spec.rope_dim)
+    kept = layer.linear(x, "kv_a", size, biased)
     turned = builder.op(
         "latent_write",
         (kept, turned, "positions"),
         f"{turned}.rope",
-        (builder.weight(weights + "kv_a_norm", (spec.rank,)),),
+        (layer.weight("kv_a_norm", (spec.rank,)),),
         **entry,
         rotary_dim=spec.rope_dim,
         style="interleaved" if config.block.interleaved_rope else "neox",
@@ -48,7 +40,7 @@ def latent_attention(
     out = builder.op(
         "latent_attention",
         (head_linear(plain, "k_up", spec.rank, spec.key_dim), turned),
-        values + "attn",
+        layer.value("attn"),
         (),
         **entry,
         latent=spec.rank,
@@ -56,4 +48,4 @@ def latent_attention(
         window=0,
     )
     mixed = head_linear(out, "v_up", spec.value_dim, spec.rank)
-    return linear(mixed, "o", config.hidden_size, config.block.o_bias)
+    return layer.linear(mixed, "o", config.hidden_size, config.block.o_bias)

@@ -94,6 +94,37 @@ def quick_rows(builder: Builder, x: str, act: str, out: str) -> str:
     return record_scale(builder, x, QUICK, out) if act == QUICK_GELU else x
 
 
+class Recorder:
+    """Records into a layer: names of its weights and of what it makes begin with that."""
+
+    def __init__(self, builder: Builder, config: ModelConfig, layer: int, prefix: str = "") -> None:
+        """``prefix``: before all these names."""
+        self.builder, self.config, self.layer = builder, config, layer
+        self._weights, self._values = f"{prefix}layers.{layer}.", f"{prefix}l{layer}."
+
+    def norm(self, x: str, name: str, out: str = "", eps: float = 0.0) -> str:
+        out = out or self.value(name)
+        return record_norm(self.builder, self.config, x, self._weights + name, out, eps)
+
+    def linear(self, x: str, name: str, n: int, bias: bool = False, *, out: str = "") -> str:
+        out = out or self.value(name)
+        return record_linear(self.builder, x, self._weights + name, out, n, bias)
+
+    def linears(self, x: str, sizes: Mapping[str, int], name: str) -> str:
+        """Several, side by side."""
+        each = {self._weights + weight: n for weight, n in sizes.items()}
+        return record_linears(self.builder, x, each, self.value(name))
+
+    def scaled(self, x: str, factor: float, name: str) -> str:
+        return record_scale(self.builder, x, factor, self.value(name))
+
+    def weight(self, name: str, shape: tuple[int, ...]) -> str:
+        return self.builder.weight(self._weights + name, shape)
+
+    def value(self, name: str) -> str:
+        return self._values + name
+
+
 def layer_embeddings(builder: Builder, config: ModelConfig, tokens: str, x: str) -> str:
     """Of all layers side by side, ``layer_embed`` columns each: a table of their own and a
     projection of the rows ``x``, normed, half of the variance each. Empty where there are none."""

@@ -11,7 +11,7 @@ from kvasir.core.errors import ModelError
 from kvasir.ir.builder import Builder
 from kvasir.ir.program import Attr
 from kvasir.models.export import After
-from kvasir.models.parts import record_linear, record_norm, record_scale
+from kvasir.models.parts import record_linear, record_scale
 from kvasir.models.spec import ModelConfig
 from kvasir.models.stream_spec import StreamSpec
 
@@ -20,11 +20,21 @@ _EPS = 1e-5
 
 
 class StreamedBlock(Protocol):
-    """Records what a layer makes of normed rows."""
+    """Records parts of a layer, which has names of its own for its weights and what it makes."""
 
     def attention(self, x: str) -> str: ...
 
     def mlp(self, x: str) -> str: ...
+
+    def own(self, x: str, embedded: str) -> str: ...
+
+    def linear(self, x: str, name: str, n: int, *, out: str = "") -> str: ...
+
+    def norm(self, x: str, name: str, out: str = "") -> str: ...
+
+    def weight(self, name: str, shape: tuple[int, ...]) -> str: ...
+
+    def value(self, name: str) -> str: ...
 
 
 def record_streams(
@@ -43,8 +53,8 @@ def record_streams(
     assert streams is not None
     own = _Streams(builder, config, streams)
     joined = own.entered(x)
-    for i, block in enumerate(blocks):
-        joined = _Layer(own, block, i, f"layers.{i}.", f"l{i}.").record(joined, embedded)
+    for block in blocks:
+        joined = _Layer(own, block).record(joined, embedded)
     return own.left(joined)
 
 
@@ -85,83 +95,65 @@ class _Streams:
 class _Layer:
     streams: _Streams
     block: StreamedBlock
-    number: int
-    weights: str
-    """Before names of its weights."""
-    values: str
-    """The same of what it makes."""
 
     def record(self, joined: str, embedded: str) -> str:
         """Streams of streams."""
         builder, spec, size = self._builder, self.streams.spec, self.streams.config.hidden_size
-        x = self.streams.taken(joined, spec.active, f"{self.values}active")
+        x = self.streams.taken(joined, spec.active, self.block.value("active"))
         shares = self._shares(x, "stream_predict", spec.n**2)
-        both, out = (joined, shares), f"{self.values}predicted"
+        both, out = (joined, shares), self.block.value("predicted")
         predicted = builder.op("mix_streams", both, out, width=size)
         x = self._computed(predicted)
-        shares, out = self._shares(x, "stream_correct", spec.n), f"{self.values}corrected"
+        shares, out = self._shares(x, "stream_correct", spec.n), self.block.value("corrected")
         of_active: dict[str, Attr] = {"width": size, "active": spec.active}
         joined = builder.op("correct_streams", (predicted, x, shares), out, (), **of_active)
         return self._with_own(joined, embedded)
 
     def _computed(self, predicted: str) -> str:
         """The active stream, behind attention with low-rank matrices beside it, and the MLP."""
-        builder, spec, at = self._builder, self.streams.spec, self.values
-        x = self.streams.taken(predicted, spec.active, f"{at}x")
+        builder, spec, block = self._builder, self.streams.spec, self.block
+        x = self.streams.taken(predicted, spec.active, block.value("x"))
         normed = self._before(x, "attn")
-        beside = self._linear(self._linear(normed, "laurel_down", spec.rank), "laurel_up")
-        beside = self._add(normed, self._norm(beside, "laurel_norm"), "laurel")
-        y = self._behind(self.block.attention(normed), "attn")
+        beside = block.linear(normed, "laurel_down", spec.rank)
+        beside = block.linear(beside, "laurel_up", self.streams.config.hidden_size)
+        beside = self._add(normed, block.norm(beside, "laurel_norm"), "laurel")
+        y = self._behind(block.attention(normed), "attn")
         x = self._add(self._add(x, y, "x.attn"), beside, "x.both")
-        x = builder.op("scale", (x,), f"{at}x.halved", factor=2.0**-0.5, softcap=0.0)
-        y = self._behind(self.block.mlp(self._before(x, "mlp")), "mlp")
+        x = record_scale(builder, x, 2.0**-0.5, block.value("x.halved"))
+        y = self._behind(block.mlp(self._before(x, "mlp")), "mlp")
         return self._add(x, y, "x.mlp")
 
     def _shares(self, x: str, name: str, n: int) -> str:
         """Of each token, by a router that both read: tanh of its logits over the width."""
-        config, of = self.streams.config, f"{name}.router"
-        weight, out = f"{self.weights}stream_router_norm", f"{self.values}{of}.norm"
-        y = record_norm(self._builder, config, x, weight, out)
-        weight, out = f"{self.weights}stream_router", f"{self.values}{of}"
-        y = record_linear(self._builder, y, weight, out, self.streams.spec.n)
-        factor, name_of = 1 / config.hidden_size, f"{out}.tanh"
-        y = self._builder.op("scale", (y,), name_of, factor=factor, softcap=1.0)
-        return self._linear(y, name, n)
+        block, width = self.block, self.streams.config.hidden_size
+        out = block.value(f"{name}.router")
+        y = block.norm(x, "stream_router_norm", f"{out}.norm")
+        y = block.linear(y, "stream_router", self.streams.spec.n, out=out)
+        y = self._builder.op("scale", (y,), f"{out}.tanh", factor=1 / width, softcap=1.0)
+        return block.linear(y, name, n)
 
     def _with_own(self, joined: str, embedded: str) -> str:
         """The streams behind the first, plus what the layer's own embeddings make of the active."""
-        builder, config, at = self._builder, self.streams.config, self.values
-        x = self.streams.taken(joined, self.streams.spec.active, f"{at}corrected.active")
+        builder, block, size = self._builder, self.block, self.streams.config.hidden_size
+        active = self.streams.spec.active
+        x = self.streams.taken(joined, active, block.value("corrected.active"))
         if self.streams.spec.scaled:
-            factor = builder.weight(f"{self.weights}stream_scale", (config.hidden_size,))
-            x = builder.op("weigh", (x,), f"{at}corrected.scaled", (factor,))
-        width = config.layer_embed
-        gate = builder.op(
-            "act", (self._linear(x, "own_gate", width),), f"{at}own_act", act=config.block.act
-        )
-        column, out = self.number * width, f"{at}own_gated"
-        y = builder.op("mul_columns", (gate, embedded), out, column=column)
-        y = self._norm(self._linear(y, "own_proj"), "own_post_norm")
-        rest: dict[str, Attr] = {"width": config.hidden_size, "first": 1}
-        return builder.op("add_to_streams", (joined, y), f"{at}streams", (), **rest)
+            factor = block.weight("stream_scale", (size,))
+            x = builder.op("weigh", (x,), block.value("corrected.scaled"), (factor,))
+        both, rest = (joined, block.own(x, embedded)), {"width": size, "first": 1}
+        return builder.op("add_to_streams", both, block.value("streams"), (), **rest)
 
     def _before(self, x: str, part: str) -> str:
-        return self._norm(x, f"{part}_norm") if self.streams.config.block.pre_norms else x
+        return self.block.norm(x, f"{part}_norm") if self.streams.config.block.pre_norms else x
 
     def _behind(self, x: str, part: str) -> str:
-        return self._norm(x, f"{part}_post_norm") if self.streams.config.block.post_norms else x
+        return (
+            self.block.norm(x, f"{part}_post_norm") if self.streams.config.block.post_norms else x
+        )
 
     @property
     def _builder(self) -> Builder:
         return self.streams.builder
 
     def _add(self, x: str, y: str, out: str) -> str:
-        return self._builder.op("add", (x, y), self.values + out)
-
-    def _norm(self, x: str, name: str) -> str:
-        config = self.streams.config
-        return record_norm(self._builder, config, x, self.weights + name, self.values + name)
-
-    def _linear(self, x: str, name: str, n: int = 0) -> str:
-        n = n or self.streams.config.hidden_size
-        return record_linear(self._builder, x, self.weights + name, self.values + name, n)
+        return self._builder.op("add", (x, y), self.block.value(out))

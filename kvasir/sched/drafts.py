@@ -11,8 +11,8 @@ from msgspec import structs
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.drawn import Drawn
 from kvasir.core.errors import ConfigError, KvasirError
-from kvasir.core.plan import MAX_DRAFTS, Copy, Move, Row, StepPlan, StepResult, Transfer
 from kvasir.core.messages import EngineStats
+from kvasir.core.plan import MAX_DRAFTS, Copy, Move, Row, StepPlan, StepResult, Transfer
 from kvasir.sched.following import Following
 from kvasir.sched.gaps import HeadGaps
 from kvasir.sched.making import Making

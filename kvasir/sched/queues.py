@@ -8,9 +8,9 @@ from operator import attrgetter
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
+from kvasir.core.messages import EngineStats
 from kvasir.core.request import LOWEST
 from kvasir.kv.manager import KVCacheManager, Match
-from kvasir.core.messages import EngineStats
 from kvasir.sched.making import Making
 from kvasir.sched.order import Account, Order
 from kvasir.sched.preempt import of_most_slots

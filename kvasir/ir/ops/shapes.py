@@ -40,37 +40,43 @@ class ShapeRule:
         self.n_ins, self.n_weights = _bounds(self._ins), _bounds(self._weights)
 
     def __call__(self, op: Op, ins: Values, weights: Weights) -> Types:
-        known: dict[str, Dim] = {}
+        known: dict[Dim, Dim] = {}
         for wanted, value in zip(self._ins, ins, strict=False):
             if wanted.dtype not in ("*", value.dtype):
                 raise ShapeError(f"{value.name} is {value.dtype}, expected {wanted.text}")
             _bind(op, wanted, value, known)
         for wanted, weight in zip(self._weights, weights, strict=False):
             _bind(op, wanted, weight, known)
-        shapes = [tuple([_axis(op, x, known, 0) for x in out.axes]) for out in self._outs]
-        return tuple([TensorType(x, out.dtype) for x, out in zip(shapes, self._outs, strict=True)])
+        return tuple(
+            [
+                TensorType(tuple([_axis(op, x, known, 0) for x in out.axes]), out.dtype)
+                for out in self._outs
+            ]
+        )
 
 
 def _bounds(operands: Sequence[_Operand]) -> tuple[int, int]:
     return sum(not x.text.endswith("?") for x in operands), len(operands)
 
 
-def _bind(op: Op, wanted: _Operand, found: Value | Weight, known: dict[str, Dim]) -> None:
+def _bind(op: Op, wanted: _Operand, found: Value | Weight, known: dict[Dim, Dim]) -> None:
     if len(found.shape) != len(wanted.axes):
         raise ShapeError(f"{found.name} is {found.shape}, expected {wanted.text}")
-    both = zip(wanted.axes, found.shape, strict=True)
-    shape = tuple([_axis(op, axis, known, own) for axis, own in both])
-    if shape != found.shape:
-        raise ShapeError(f"{found.name} is {found.shape}, expected {shape}")
+    for axis, own in zip(wanted.axes, found.shape, strict=True):
+        if _axis(op, axis, known, own) != own:
+            shape = tuple(known.get(x, x) for x in wanted.axes)
+            raise ShapeError(f"{found.name} is {found.shape}, expected {shape}")
 
 
-def _axis(op: Op, axis: Dim, known: dict[str, Dim], own: Dim) -> Dim:
+def _axis(op: Op, axis: Dim, known: dict[Dim, Dim], own: Dim) -> Dim:
     """``own``: of a letter that is new."""
+    if axis in known:
+        return known[axis]
     if isinstance(axis, int) or axis in SYMBOLS:
         return axis
-    if len(axis) == 1:
-        return known.setdefault(axis, own)
-    n = op.integer(axis)
-    if n <= 0:
-        raise ShapeError(f"{axis}={n}, expected more than 0")
-    return n
+    if len(axis) > 1:
+        own = op.integer(axis)
+        if own <= 0:
+            raise ShapeError(f"{axis}={own}, expected more than 0")
+    known[axis] = own
+    return own
