@@ -55,6 +55,8 @@ def first_token(way: str) -> Read:
 
 TARGETS = (
     *peers("peers-smollm2-2cores"),
+    Target("the same on a Zen 4: one stream, over llama.cpp on the same file", "peers-zen4-2cores",
+           over_same_file("decode"), 2.7),
     Target("time outside of the native call, one request", "latency-smollm2-2cores",
            lambda d: d["results"]["decode"]["outside_native"], 0.1, "{:.1%}", True),
     Target("the same, 64 requests", "throughput-smollm2-2cores",

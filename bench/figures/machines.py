@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "results"
-GENERATIONS = {"AuthenticAMD 25 17": "Zen 4", "AuthenticAMD 26 2": "Zen 5"}
+GENERATIONS = {
+    "AuthenticAMD 25 1": "Zen 3",
+    "AuthenticAMD 25 17": "Zen 4",
+    "AuthenticAMD 26 2": "Zen 5",
+}
 """By vendor, family and model; other processors go by these numbers."""
 
 

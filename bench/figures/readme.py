@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from bench.figures.blocks import Blocks
+from bench.figures.limits import over_same_file
+from bench.figures.machines import machine_of
 from bench.figures.results import load
 
 ROWS = {
@@ -50,6 +53,20 @@ def about(document: dict[str, Any], n_turns: int) -> str:
     )
 
 
+def by_machine(results: Sequence[str]) -> str:
+    """Of each result of peers how many times llama.cpp on the same file we are, the best first."""
+    found = []
+    for name in results:
+        document = load(name)
+        ratios = [over_same_file(key)(document) for key in ("decode", "prefill 512")]
+        found.append((ratios, machine_of(document)))
+    lines = ["| over llama.cpp on the same file | one request, decode | prefill of 512 |"]
+    lines += ["|---|--:|--:|"]
+    for ratios, machine in sorted(found, reverse=True):
+        lines.append(f"| {machine} | {' | '.join(f'{ratio:.1f}' for ratio in ratios)} |")
+    return "\n".join(lines) + "\n"
+
+
 def costs() -> str:
     """Start, memory, and what the prefix cache saves."""
     start, memory = load("start-2cores")["results"], load("memory-2cores")["results"]
@@ -69,5 +86,6 @@ def costs() -> str:
 
 README: Blocks = {
     "speed": lambda: speed("peers-smollm2-2cores"),
+    "machines-speed": lambda: by_machine(("peers-smollm2-2cores", "peers-zen4-2cores")),
     "costs": costs,
 }

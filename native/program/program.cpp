@@ -6,6 +6,14 @@
 #include "pool/pool.h"
 
 namespace kvasir {
+namespace {
+
+bool is_beside(const Op& op, const Linear* first) {
+  const Linear* linear = std::get_if<Linear>(&op);
+  return first && linear && linear->rows == first->rows;
+}
+
+}  // namespace
 
 Program::Program(Pool& pool, const Kernels& kernels, const Sampler& sampler, ProgramSpec spec, uint8_t* arena,
                  StepArrays arrays)
@@ -28,7 +36,7 @@ void Program::add_phases() {
     if (r == 0 || records[r].phase != records[r - 1].phase) {
       const bool attends = std::holds_alternative<Attention>(ops_[r]);
       phases_.push_back({int64_t(r), int64_t(r), std::get_if<Linear>(&ops_[r]), attends});
-    } else {
+    } else if (!is_beside(ops_[r], phases_.back().linear)) {
       phases_.back().linear = nullptr;
     }
     phases_.back().end = int64_t(r) + 1;

@@ -52,7 +52,7 @@ class Program {
   // Ops [begin, end), which do not depend on each other.
   struct Phase {
     int64_t begin, end;
-    const Linear* linear;  // where it is the only op
+    const Linear* linear;  // the first of them, where there are no others
     bool attends;
   };
   // Items of a phase that one thread is the first to claim, and the next of them.
@@ -83,6 +83,7 @@ class Program {
   int64_t phase_items(const Phase& phase, const Extent& e) const;
   int64_t shares(const Phase& phase, const Extent& e) const;
   void look_ahead(int64_t phase, const Extent& e, int thread, Ahead& ahead) const;
+  Bytes start_of_share(const Phase& phase, const Extent& e, int thread) const;
 
   Pool& pool_;
   const int64_t n_threads_;

@@ -25,6 +25,7 @@ struct Extent {
 struct RowCount {
   int64_t per_token, per_logit;
   int64_t operator()(const Extent& e) const { return e.tokens * per_token + e.logits * per_logit; }
+  bool operator==(const RowCount&) const = default;
 };
 
 // Ops point into it: it stays where it is. Ids that no record may have throw std::invalid_argument.

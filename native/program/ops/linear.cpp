@@ -57,11 +57,9 @@ void Linear::run(const Extent& e, int64_t item, int thread) const {
   if (maxima) maxima->find(args, item / chunks);
 }
 
-Bytes Linear::share_of(const Extent& e, int thread) const {
+Bytes Linear::bytes_of(const Extent& e, int64_t begin, int64_t end) const {
   const int64_t of_item = per_item(e), bytes = tile_bytes(weight.layout, weight.K);
-  const ItemRange items(thread, workspace.n_threads, ceil_div(weight.tiles, of_item));
-  return {weight.data + items.begin * of_item * bytes,
-          weight.data + std::min(items.end * of_item, weight.tiles) * bytes};
+  return {weight.data + begin * of_item * bytes, weight.data + std::min(end * of_item, weight.tiles) * bytes};
 }
 
 }  // namespace kvasir

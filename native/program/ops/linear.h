@@ -21,8 +21,8 @@ struct Linear {
 
   // Bound by memory: one row chunk, for which all weights are read.
   bool has_few_rows(const Extent& e) const { return rows(e) <= kLinearRows; }
-  // Weights that a thread reads first when it takes its share of the items of few rows.
-  Bytes share_of(const Extent& e, int thread) const;
+  // Weights of items [begin, end), where rows are few.
+  Bytes bytes_of(const Extent& e, int64_t begin, int64_t end) const;
 
   int64_t per_item(const Extent& e) const;  // tiles
 

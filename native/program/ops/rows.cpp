@@ -72,8 +72,9 @@ RopeWrite::RopeWrite(const Record& r, const Workspace& w)
 // K keeps 16 neighbouring positions in each cache line: threads that write to the same ones wait for each
 // other, which made prefill 3 to 11 % slower. Items of 16 rows have lines of their own where a chunk starts
 // at a multiple of 16, as in a prompt alone; else they meet in those at their ends. Few rows are shared
-// first.
+// first; those of as many sequences meet nowhere.
 int64_t RopeWrite::rows_per_item(const Extent& e) const {
+  if (e.tokens == e.seqs) return std::clamp<int64_t>(ceil_div(e.tokens, n_threads), 1, kRowsPerItem);
   const bool prompts = e.tokens >= kRowsPerItem * e.seqs;
   const bool many = e.tokens >= 2 * kRowsPerItem * n_threads;
   return prompts && many ? 2 * kRowsPerItem : kRowsPerItem;
