@@ -155,8 +155,11 @@ def right_over(document: dict[str, Any]) -> float:
         for engine in document["engines"]
     )
     n_asked = sum(found["asked"] for found in ours)
-    fewer = sum(len(b["not_right"]) - len(a["not_right"]) for a, b in zip(ours, theirs, strict=True))
-    return 100 * fewer / n_asked
+    more = sum(
+        mine["asked"] * (mine["right_share"] - other["right_share"])
+        for mine, other in zip(ours, theirs, strict=True)
+    )
+    return float(100 * more / n_asked)
 
 
 CALLS = (
