@@ -172,6 +172,7 @@ interrupts: $(VENV)/.built $(VENV)/.dev
 test-quiet: $(VENV)/.built $(VENV)/.dev
 	KVASIR_QUIET=1 $(VENV)/bin/python -m pytest tests/e2e/test_floods.py tests/e2e/test_doors.py tests/e2e/test_reach.py \
 		tests/e2e/test_transport_attacks.py tests/e2e/test_limits.py $(ARGS)
+	KVASIR_QUIET=1 $(VENV)/bin/python -m pytest tests/e2e/test_structured.py -k bombs $(ARGS)
 
 # The short form is part of make test.
 kills: $(VENV)/.built $(VENV)/.dev

@@ -40,7 +40,8 @@ class GrammarTimes:
 
 
 def measure(cases: Iterable[Case], vocabulary: Vocabulary, n_ids: int) -> GrammarTimes:
-    """Over the valid instances of what is accepted, in the tokenizer's own tokens."""
+    """Over the valid instances of what is accepted, in the tokenizer's own tokens, and the end of
+    each: it is drawn under a mask like any other."""
     tokens = GrammarTokens(vocabulary, n_ids)
     bits = np.zeros(mask_words(n_ids), np.uint32)
     times = GrammarTimes()
@@ -77,12 +78,13 @@ def _follow(
     began = time.perf_counter()
     state = matcher.copy()
     times.cached.append(time.perf_counter() - began)
-    for token in ids:
+    for token in (*ids, None):
         began = time.perf_counter()
         try:
             state.fill((), bits)
             times.masks.append(time.perf_counter() - began)
-            state.consume([token])
+            if token is not None:
+                state.consume([token])
         except ValueError:  # valid, but written otherwise than the grammar has it
             return
 

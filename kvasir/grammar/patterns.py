@@ -14,6 +14,11 @@ _SURE = r"[\s&&[^\x{85}]]"
 _TAKEN = {r"\s": _SURE, r"\S": r"[^\s\x{feff}\x{1c}-\x{1f}]"}
 _LEFT_OUT = {r"\s": _ALL, r"\S": rf"[^{_SURE}]"}
 """White space for any of ECMA, Rust and Python, and for all: what is taken is taken by each."""
+EVERY = frozenset(
+    ("", "^", "$", ".*", "^.*", ".*$", "(.*)", r"[\s\S]*", r"^[\s\S]*", r"[\s\S]*$", r"^[\s\S]*$")
+)
+"""That every text matches somewhere. The library follows each token of the vocabulary through them,
+where it knows what may stand in any string."""
 _ATOM = re.compile(r"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[pP]\{[^}]*\}|c[a-zA-Z]|.)|.", re.DOTALL)
 
 

@@ -24,6 +24,7 @@ from kvasir.grammar.disjoint import (
     values_of,
 )
 from kvasir.grammar.errors import Path, UnsupportedSchema, unsupported
+from kvasir.grammar.patterns import EVERY
 
 MAX_BRANCHES = 64
 """Alternatives that one rewrite may make: each is a copy of what stands beside it."""
@@ -48,13 +49,34 @@ def rewrite(schema: dict[str, Any], place: SchemaPlace) -> dict[str, Any]:
     return schema
 
 
+def _patterns_of_names(schema: dict[str, Any], place: SchemaPlace) -> dict[str, Any]:
+    """What is said of a pattern that every name has is said of all properties; a pattern of which
+    nothing is said says nothing where other names are free, too."""
+    found = schema["patternProperties"]
+    if not isinstance(found, dict):
+        return schema
+    every = [name for name in found if name in EVERY]
+    if len(every) == 1:
+        said, others = found[every[0]], _without(found, *every)
+        if _is_free(said) or not (others or schema.get("properties")):
+            schema, found = {**schema, "additionalProperties": said}, others
+    if _is_free(schema.get("additionalProperties", True)):
+        found = {name: said for name, said in found.items() if not _is_free(said)}
+    rest = _without(schema, "patternProperties")
+    return {**rest, "patternProperties": found} if found else rest
+
+
+def _is_free(schema: Schema) -> bool:
+    return schema is True or schema == {}
+
+
 def _without(schema: dict[str, Any], *keywords: str) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key not in keywords}
 
 
 def _and(schema: dict[str, Any], *others: Schema) -> dict[str, Any]:
     """What is valid against ``schema`` and against all ``others``."""
-    others = tuple(other for other in others if other is not True and other != {})
+    others = tuple(other for other in others if not _is_free(other))
     return {**schema, "allOf": [*schema.get("allOf", ()), *others]} if others else schema
 
 
@@ -287,6 +309,7 @@ def _contains(schema: dict[str, Any], place: SchemaPlace) -> dict[str, Any]:
 
 
 _REWRITES: dict[str, Callable[[dict[str, Any], SchemaPlace], dict[str, Any]]] = {
+    "patternProperties": _patterns_of_names,
     "uniqueItems": _unique,
     "items": _array_items,
     "contains": _contains,

@@ -18,7 +18,7 @@ from kvasir.grammar.bounds import MAX_LOOKS, forgotten
 from kvasir.grammar.disjoint import Schema, SchemaSearch
 from kvasir.grammar.errors import InvalidGrammar, Path, pointer, unsupported
 from kvasir.grammar.limits import LIMITS, GrammarLimits
-from kvasir.grammar.patterns import translated
+from kvasir.grammar.patterns import EVERY, translated
 from kvasir.grammar.references import References
 from kvasir.grammar.rewrites import SchemaPlace, rewrite
 from kvasir.grammar.widths import MAX_OPTIONAL, Widths
@@ -174,6 +174,8 @@ class _Walk:
     def _counts(self, key: str, value: object, path: Path) -> bool:
         """Whether the keyword asks for something; warns of those that do not and look as if."""
         if key in _SILENT or key in _NAMES or (key in _IDLE and _IDLE[key] == value):
+            return False
+        if key == "pattern" and isinstance(value, str) and value in EVERY:
             return False
         if key == "format" and not (isinstance(value, str) and value in FORMATS):
             self.warn(f"the format '{escaped(str(value))}' at {pointer(path)} is not checked")
