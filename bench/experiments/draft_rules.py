@@ -214,7 +214,7 @@ EXPERIMENT = Experiment(
         "6 points fewer stay"
     ),
     uses_model=True,
-    seconds=110,
+    seconds=130,
     chart=Chart(
         x="point",
         x_label="noise of the draft model, rule",
