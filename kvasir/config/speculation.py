@@ -31,7 +31,7 @@ DEFAULT_NGRAM = 5
 """Tokens of a match, as in vLLM."""
 SUFFIX_MIN = 3
 DEFAULTS_STORED = {"suffix": 1_000_000, RECYCLING: 100_000}
-"""Tokens of earlier answers, 12 bytes each; those with candidates, about 200."""
+"""Tokens of earlier answers, 12 to 20 bytes each; those with candidates, about 200."""
 N_CANDIDATES = {RECYCLING: 8, LOOKAHEAD: 1}
 """Likeliest tokens that are told of each logit row; of recycling as in its paper."""
 LOOKAHEAD_SIZES = {
