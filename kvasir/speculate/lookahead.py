@@ -97,6 +97,7 @@ class _Trail:
         self, tokens: Sequence[int], parents: Sequence[int], likeliest: Sequence[Sequence[int]]
     ) -> None:
         """A step that computed the whole window is an iteration."""
+        children: dict[tuple[int | None, int], int]
         children = {(parents[i], tokens[i]): i for i in range(1, len(tokens))}
         newest: list[int] = []
         at: int | None = 0
