@@ -93,6 +93,19 @@ class Fills:
         """Of each its state (``ENUMS["FillState"]``), whether it was cancelled, the one token that
         it allows or -1, the seconds that it took, and those of the processor."""
 
+class TextIndex:
+    """``speculate.text.PlainIndex``; tokens of lists, tuples and ``array("i")`` stay where they
+    are."""
+
+    def __init__(self, n_key: int) -> None:
+        """Raises ValueError for a key of no or more than 5 tokens."""
+    def read(self, tokens: Sequence[int], end: int, n_most: int) -> int: ...
+    def has_read(self, end: int) -> bool: ...
+    def match(self, tokens: Sequence[int], tail: Sequence[int], n_most: int) -> tuple[int, int]: ...
+    @property
+    def bytes(self) -> int:
+        """That it takes."""
+
 def hash_row(row: NDArray[np.float32]) -> int: ...
 def likeliest(row: NDArray[np.float32], k: int) -> list[int]:
     """At most ``k`` ids of a row of logits, the likeliest first (``sampling.reference``)."""

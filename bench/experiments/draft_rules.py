@@ -22,7 +22,8 @@ from kvasir.engine.build import build_engine
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.models.loaded import load_model
 
-F32, F64 = NDArray[np.float32], NDArray[np.float64]
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
 TEXT = (
     "The old lighthouse keeper looked out over the grey water. Nobody had come for weeks, and the "
     "lamp burned low. He opened the door, and on the step there was"
@@ -70,7 +71,8 @@ def _shares(logits: F32) -> F64:
     kept = np.argsort(-logits, kind="stable")[:N_KEPT]
     p = np.zeros(logits.size)
     p[kept] = np.exp(logits[kept].astype(np.float64) - float(logits.max()))
-    return p / p.sum()
+    shares: F64 = p / p.sum()
+    return shares
 
 
 def excess(counts: F64, expected: F64) -> float:
@@ -214,7 +216,7 @@ EXPERIMENT = Experiment(
         "6 points fewer stay"
     ),
     uses_model=True,
-    seconds=110,
+    seconds=130,
     chart=Chart(
         x="point",
         x_label="noise of the draft model, rule",

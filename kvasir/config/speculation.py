@@ -31,7 +31,7 @@ DEFAULT_NGRAM = 5
 """Tokens of a match, as in vLLM."""
 SUFFIX_MIN = 3
 DEFAULTS_STORED = {"suffix": 1_000_000, RECYCLING: 100_000}
-"""Tokens of earlier answers, 12 bytes each; those with candidates, about 200."""
+"""Tokens of earlier answers, 12 to 20 bytes each; those with candidates, about 200."""
 N_CANDIDATES = {RECYCLING: 8, LOOKAHEAD: 1}
 """Likeliest tokens that are told of each logit row; of recycling as in its paper."""
 LOOKAHEAD_SIZES = {
@@ -59,6 +59,7 @@ RULE = "rejection_sample_method"
 COUPLED, STANDARD = RULES = ("coupled", "standard")
 """Drafts are compared with what the target draws, or kept by the classical rule."""
 KEYS = ("method", "model", *BOUNDS, "adaptive", HETEROGENEOUS, RULE)
+COMMON_NUMBERS = ("num_speculative_tokens", "num_speculative_tokens_min")
 OF_LOOKUPS = ("prompt_lookup_min", "prompt_lookup_max", "stored_tokens")
 OF_PROGRAMS = ("max_model_len", "draft_tensor_parallel_size", "draft_width")
 """Keys of what has a program of its own."""
@@ -271,8 +272,7 @@ def _method(values: Mapping[str, Any]) -> str:
 
 def _known(method: str) -> tuple[str, ...]:
     """Keys that say something of a method."""
-    common = ("method", "model", "num_speculative_tokens", "num_speculative_tokens_min")
-    common = (*common, "adaptive", RULE)
+    common = ("method", "model", *COMMON_NUMBERS, "adaptive", RULE)
     if method == RECYCLING:
         return (*common, OF_LOOKUPS[-1])
     if method == LOOKAHEAD:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from kvasir import _native
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
@@ -197,4 +198,4 @@ def _proposer(asked: Speculation, config: EngineConfig) -> Proposer:
         return Lookahead(*asked.window)
     if asked.method == RECYCLING:
         return Recycling(asked.n_stored)
-    return Lookup(asked.min_match, asked.max_match, asked.n_stored)
+    return Lookup(asked.min_match, asked.max_match, asked.n_stored, _native.TextIndex)

@@ -33,6 +33,8 @@ class Draft:
     keeps."""
     is_whole: bool = False
     """Some of its tokens are there to be learned from: all are computed, or none."""
+    teaches: bool = True
+    """What becomes of it says how likely others of its evidence are drawn."""
 
     def __post_init__(self) -> None:
         if not self.parents:
@@ -74,9 +76,8 @@ class Draft:
             parents = ()
         n_sampled = min(n, self.n_sampled)
         asked, evidence, drafter = self.n_asked, self.evidence, self.drafter
-        return Draft(
-            tokens, parents, asked, evidence, n_predicted, drafter, n_sampled, self.is_whole
-        )
+        fixed = self.is_whole, self.teaches
+        return Draft(tokens, parents, asked, evidence, n_predicted, drafter, n_sampled, *fixed)
 
     def ordered(self, order: Sequence[int]) -> Draft:
         """Of a tree the tokens of these indices, in this order, in which parents come before their

@@ -164,7 +164,7 @@ class Controller:
 
     def drew(self, known: Known, draft: Draft, path: Sequence[int]) -> None:
         """Of ``draft`` the target drew the tokens of ``path``, indices from the root on."""
-        if not draft.evidence:
+        if not draft.evidence or not draft.teaches:
             return
         if draft.parents:
             self._survival.drew_tree(known.id, draft, path)

@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from kvasir.speculate.base import Draft, Known, Proposer
 
 EVIDENCE = 4
-"""Of all that is drafted: how often it is right is learned of it as a whole, and by request. At
-first more is expected of it than it brings, as its first drafts only collect n-grams."""
+"""Of all that is drafted: how often it is right is learned of it as a whole, and by request."""
+WARM_UP = 32
+"""Iterations of a request after which it counts against drafts that they have no n-grams: the first
+ones only collect them."""
 MAX_KEYS = 4096
 """Tokens of a request with which n-grams begin; the oldest go."""
 
@@ -72,6 +74,7 @@ class _Trail:
         self._n_guesses = n_guesses
         self._pool: dict[int, tuple[tuple[int, ...], ...]] = {}
         """By first token what follows it in n-grams, newest first."""
+        self._n_iterations = 0
 
     def tree(self, newest: int) -> Draft:
         """N-grams that begin with ``newest``, and the window."""
@@ -82,14 +85,19 @@ class _Trail:
         for guess, *younger in zip(*self._levels, strict=True):
             at = made.add(at, (guess,))
             made.add(at, younger)
-        n = len(made.tokens)
-        draft = Draft(tuple(made.tokens), tuple(made.parents), evidence=EVIDENCE, is_whole=True)
-        return draft.head(n)
+        return Draft(
+            tuple(made.tokens),
+            tuple(made.parents),
+            evidence=EVIDENCE,
+            is_whole=True,
+            teaches=newest in self._pool or self._n_iterations >= WARM_UP,
+        ).head(len(made.tokens))
 
     def saw(
         self, tokens: Sequence[int], parents: Sequence[int], likeliest: Sequence[Sequence[int]]
     ) -> None:
         """A step that computed the whole window is an iteration."""
+        children: dict[tuple[int | None, int], int]
         children = {(parents[i], tokens[i]): i for i in range(1, len(tokens))}
         newest: list[int] = []
         at: int | None = 0
@@ -100,6 +108,7 @@ class _Trail:
             if leaf is None or not likeliest[leaf]:
                 return
             newest.append(likeliest[leaf][0])
+        self._n_iterations += 1
         self._levels.append(newest)
         for first, *rest in zip(*self._levels, strict=True):
             self._keep(first, tuple(rest))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvasir.speculate.base import Known
-from kvasir.speculate.text import Text
+from kvasir.speculate.text import Text, TextIndex
 
 MAX_PREDICTED = 4_000_000
 """Tokens of predictions that are indexed at a time, of all requests: these are in no KV block,
@@ -22,10 +23,9 @@ class _PredictedText:
 class Predictions:
     """Equal ones are one: a text says the same to whoever looks into it."""
 
-    def __init__(self, n_key: int) -> None:
-        """``n_key``: tokens of the shortest match."""
+    def __init__(self, make_index: Callable[[], TextIndex]) -> None:
         self.n_tokens = 0
-        self._n_key = n_key
+        self._make_index = make_index
         self._by_tokens: dict[tuple[int, ...], _PredictedText] = {}
         self._by_request: dict[int, _PredictedText] = {}
 
@@ -52,6 +52,8 @@ class Predictions:
         """A tuple is hashed as a whole: once for each request."""
         found = self._by_tokens.get(tokens)
         if found is None and self.n_tokens + len(tokens) <= MAX_PREDICTED:
-            found = self._by_tokens[tokens] = _PredictedText(tokens, Text(tokens, self._n_key))
+            found = self._by_tokens[tokens] = _PredictedText(
+                tokens, Text(tokens, self._make_index())
+            )
             self.n_tokens += len(tokens)
         return found

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
 from kvasir.core.request import Context
-from kvasir.speculate.text import Occurrence, Text
+from kvasir.speculate.text import Occurrence, Text, TextIndex
 
 MIN_OUTPUTS = 2
 """Of an answer that is kept: each token of beams is one of its own."""
@@ -36,12 +36,12 @@ class AnswerStore:
     what all contexts may have, the second goes, and when these have more together, the context goes
     in which an answer ended longest ago."""
 
-    def __init__(self, n_most: int, n_key: int) -> None:
-        """``n_most``: tokens in all. ``n_key``: of the shortest match."""
+    def __init__(self, n_most: int, make_index: Callable[[], TextIndex]) -> None:
+        """``n_most``: tokens in all."""
         self.n_tokens = 0
         self._n_part = n_most // 2 - N_OVERHEAD
         self._n_most = 2 * (n_most // 2)
-        self._n_key = n_key
+        self._make_index = make_index
         self._parts: OrderedDict[Context, list[_Volume]] = OrderedDict()
 
     def add(self, context: Context, tokens: Sequence[int], n_prompt: int, n_most: int) -> None:
@@ -55,7 +55,7 @@ class AnswerStore:
         self._parts.move_to_end(context)
         if not parts or len(parts[0].tokens) + len(kept) > self._n_part:
             self._forget(parts[1:])
-            parts[:] = [_Volume(self._n_key), *parts[:1]]
+            parts[:] = [_Volume(self._make_index()), *parts[:1]]
             self.n_tokens += N_OVERHEAD
         parts[0].add(kept)
         self.n_tokens += len(kept)
@@ -77,9 +77,9 @@ class AnswerStore:
 
 
 class _Volume:
-    def __init__(self, n_key: int) -> None:
+    def __init__(self, index: TextIndex) -> None:
         self.tokens = array("i")
-        self.text = Text(self.tokens, n_key)
+        self.text = Text(self.tokens, index)
 
     def add(self, tokens: array[int]) -> None:
         self.tokens.extend(tokens)

@@ -2,14 +2,14 @@
 
 Chains are those of LZ77's fast matchers (RFC 1951, section 4): a table from the hash of a few
 tokens to the newest place behind them, and for each place the one before it of the same hash. 8 to
-12 bytes a token, beside the tokens.
+16 bytes a token, beside the tokens.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 MAX_TRIED = 16
 """Places that are compared, newest first."""
@@ -26,25 +26,43 @@ class Occurrence(NamedTuple):
     length: int = 0
 
 
-class Text:
-    """``tokens`` may grow at their end; ``read`` takes what is new into the index."""
+class TextIndex(Protocol):
+    """Places of a text that its owner holds: whoever asks gives its tokens."""
 
-    def __init__(self, tokens: Sequence[int], n_key: int) -> None:
-        """``n_key``: tokens of the shortest match, 1 to 5."""
-        self.tokens = tokens
+    def read(self, tokens: Sequence[int], end: int, n_most: int, /) -> int:
+        """Takes the tokens before ``end``, at most ``n_most``; how many these were. All of them are
+        read when they are fewer. Where the table grows, it begins again with the first."""
+        ...
+
+    def has_read(self, end: int, /) -> bool:
+        """All tokens before ``end``."""
+        ...
+
+    def match(self, tokens: Sequence[int], tail: Sequence[int], n_most: int, /) -> tuple[int, int]:
+        """Fields of an ``Occurrence``: the longest place, of those that are tried, that ends as
+        ``tail`` does, but for the very end of this text; the newest of equally long ones. Of at
+        most ``n_most`` tokens."""
+        ...
+
+
+MakeIndex = Callable[[int], TextIndex]
+"""By the tokens of the shortest match, 1 to 5."""
+
+
+class PlainIndex(TextIndex):
+    """The native one does the same (``native/lookup/text_index.h``)."""
+
+    def __init__(self, n_key: int) -> None:
         self._n_key = n_key
         self._n_read = n_key - 1
         self._newest = array("i", [0]) * FIRST_SIZE
         self._before = array("i", [0]) * n_key
 
-    def read(self, end: int, n_most: int) -> int:
-        """Takes the tokens before ``end``, at most ``n_most``; how many these were. All of them are
-        read when they are fewer. Where the table grows, it begins again with the first."""
+    def read(self, tokens: Sequence[int], end: int, n_most: int) -> int:
         if end > len(self._newest):
             self._grow(end)
         first, stop = self._n_read, min(end, self._n_read + n_most)
-        tokens, n_key = self.tokens, self._n_key
-        newest, before = self._newest, self._before
+        n_key, newest, before = self._n_key, self._newest, self._before
         shift = 32 - (len(newest).bit_length() - 1)
         for place in range(self._n_read + 1, stop + 1):
             at = _hash(tokens, place - n_key, n_key) >> shift
@@ -54,13 +72,10 @@ class Text:
         return self._n_read - first
 
     def has_read(self, end: int) -> bool:
-        """All tokens before ``end``."""
         return self._n_read >= end or end < self._n_key
 
-    def match(self, tail: Sequence[int], n_most: int) -> Occurrence:
-        """The longest place, of those that are tried, that ends as ``tail`` does, but for the very
-        end of this text; the newest of equally long ones. Of at most ``n_most`` tokens."""
-        n_key, tokens, found = self._n_key, self.tokens, Occurrence()
+    def match(self, tokens: Sequence[int], tail: Sequence[int], n_most: int) -> tuple[int, int]:
+        n_key, found = self._n_key, Occurrence()
         if len(tail) < n_key:
             return found
         shift = 32 - (len(self._newest).bit_length() - 1)
@@ -77,19 +92,34 @@ class Text:
             place = self._before[place]
         return found if found.length >= n_key else Occurrence()
 
-    def following(self, match: Occurrence, n_most: int) -> list[int]:
-        """Tokens behind ``match``; where they reach the end of the text, what follows is what they
-        began with, as of a text that goes on repeating itself."""
-        known = self.tokens[match.end : match.end + n_most]
-        period = len(self.tokens) - match.end
-        return [known[i % period] for i in range(n_most)]
-
     def _grow(self, n_places: int) -> None:
         """A larger, empty table: to fill it at once would hold a step up."""
         size = 1 << (max(n_places, 2 * len(self._newest)) - 1).bit_length()
         self._newest = array("i", [0]) * size
         self._before = array("i", [0]) * self._n_key
         self._n_read = self._n_key - 1
+
+
+class Text:
+    """``tokens`` may grow at their end; ``read`` takes what is new into the index."""
+
+    def __init__(self, tokens: Sequence[int], index: TextIndex) -> None:
+        self.tokens = tokens
+        self._index = index
+        self.has_read = index.has_read
+
+    def read(self, end: int, n_most: int) -> int:
+        return self._index.read(self.tokens, end, n_most)
+
+    def match(self, tail: Sequence[int], n_most: int) -> Occurrence:
+        return Occurrence(*self._index.match(self.tokens, tail, n_most))
+
+    def following(self, match: Occurrence, n_most: int) -> list[int]:
+        """Tokens behind ``match``; where they reach the end of the text, what follows is what they
+        began with, as of a text that goes on repeating itself."""
+        known = self.tokens[match.end : match.end + n_most]
+        period = len(self.tokens) - match.end
+        return [known[i % period] for i in range(n_most)]
 
 
 def _hash(tokens: Sequence[int], start: int, n: int) -> int:

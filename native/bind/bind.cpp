@@ -14,4 +14,5 @@ NB_MODULE(_native, m) {
   kvasir::bind_measure(m);
   kvasir::bind_program(m);
   kvasir::bind_checksum(m);
+  kvasir::bind_lookup(m);
 }

@@ -13,6 +13,7 @@ void bind_kernels(nanobind::module_& m);
 void bind_measure(nanobind::module_& m);
 void bind_program(nanobind::module_& m);
 void bind_checksum(nanobind::module_& m);
+void bind_lookup(nanobind::module_& m);
 // Of an object of that class, or None.
 Fills& fills_of(nanobind::handle bound);
 }  // namespace kvasir

@@ -11,7 +11,7 @@ from kvasir.config.speculation import parse_speculation
 from kvasir.core.errors import ConfigError
 from kvasir.speculate.base import Draft
 from kvasir.speculate.controller import Controller
-from kvasir.speculate.lookahead import MAX_KEYS, Lookahead
+from kvasir.speculate.lookahead import MAX_KEYS, WARM_UP, Lookahead
 from tests.unit.test_draft_control import Asked, flat, linear, trained
 
 
@@ -101,6 +101,22 @@ def test_a_draft_that_is_whole_is_computed_whole_or_not_at_all() -> None:
     made = Controller()
     assert made.grown(known, draft, 3) == draft.head(3)
     assert made.chosen([known], [draft.head(0)], 0, 0.0) == [draft.head(0)]
+
+
+def test_drafts_that_only_collect_n_grams_do_not_count_against_it_at_first() -> None:
+    made, controller = Lookahead(2, 3, 2), trained(flat)
+    known = Asked(0, tokens=(1, 2, 3, 4, 5, 6, 9))
+    taught = []
+    for i in range(WARM_UP + 4):
+        (draft,) = made.propose([known], 99)
+        assert controller.chosen([known], [draft], 0, 0.0) == [draft] or draft.teaches
+        controller.drew(known, draft, ())
+        taught.append(draft.teaches)
+        tokens, parents = (9, *draft.tokens), (-1, *(x + 1 for x in _parents(draft)))
+        made.saw(known, tokens, parents, [(100 + 5 * i + j,) for j in range(len(tokens))])
+    assert taught == [False] * WARM_UP + [True] * 4
+    (draft,) = made.propose([replace(known, tokens=(1, 100))], 99)
+    assert draft.teaches
 
 
 @pytest.mark.parametrize(

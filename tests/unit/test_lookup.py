@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import tracemalloc
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvasir import _native
 from kvasir.core.request import Context
 from kvasir.speculate.base import Draft
 from kvasir.speculate.controller import Controller
 from kvasir.speculate.lookup import MAX_READ, Lookup
 from kvasir.speculate.recycling import Recycling
 from kvasir.speculate.store import N_LEAD, AnswerStore
-from kvasir.speculate.text import MAX_TRIED, Occurrence, Text
+from kvasir.speculate.text import FIRST_SIZE, MAX_TRIED, Occurrence, PlainIndex, Text
 from tests.forms import n_of
 
 MINE, OTHERS = Context("mine"), Context("others")
@@ -55,7 +59,7 @@ def searched(tokens: Sequence[int], n_key: int, n_most: int) -> int:
 def test_a_match_is_the_longest_of_the_newest_places(
     tokens: list[int], n_key: int, n_most: int, n_read: int
 ) -> None:
-    text = Text(tokens, n_key)
+    text = Text(tokens, PlainIndex(n_key))
     while text.read(len(tokens), n_read):
         pass
     assert text.has_read(len(tokens))
@@ -72,14 +76,44 @@ def test_a_match_is_the_longest_of_the_newest_places(
 
 def test_a_text_that_is_read_in_parts_is_that_of_one_read() -> None:
     tokens = [(i * i) % 7 for i in range(3000)]
-    whole, parts = Text(tokens, 3), Text(tokens, 3)
+    whole, parts = (Text(tokens, PlainIndex(3)) for _ in range(2))
     assert whole.read(3000, 3000) == 2998
     assert [parts.read(3000, 512) for _ in range(7)] == [512, 512, 512, 512, 512, 438, 0]
     assert whole.match(tokens, 64) == parts.match(tokens, 64)
 
 
+@given(st.randoms(use_true_random=False), st.integers(1, 5), st.integers(1, 64), st.booleans())
+def test_the_native_index_is_the_plain_one(
+    random: Random, n_key: int, n_most: int, is_array: bool
+) -> None:
+    """Over what a table grows by, of texts that grow, in lists and arrays."""
+    plain, native = PlainIndex(n_key), _native.TextIndex(n_key)
+    tokens: list[int] = []
+    for _ in range(12):
+        tokens += [random.randrange(-1, random.choice((2, 5, 50_000))) for _ in range(n_most)]
+        tokens += tokens[: random.randrange(1, FIRST_SIZE // 4)]
+        held = array("i", tokens) if is_array else tokens
+        n = random.randrange(1, 400)
+        assert native.read(held, len(tokens), n) == plain.read(tokens, len(tokens), n)
+        assert native.has_read(len(tokens)) == plain.has_read(len(tokens))
+        for tail in (held, tokens[: random.randrange(1, 80)], ()):
+            assert native.match(held, tail, n_most) == plain.match(tokens, tail, n_most)
+    assert native.bytes < 64 * max(FIRST_SIZE, len(tokens))
+
+
+def test_what_is_no_text_is_refused_by_the_native_index() -> None:
+    with pytest.raises(ValueError, match="1 to 5 tokens"):
+        _native.TextIndex(6)
+    index = _native.TextIndex(2)
+    for tokens, end in (([1, 2], 3), ([1, 2], -1), ([1, 2**31], 2)):
+        with pytest.raises(ValueError, match=r"read up to their end|32 bits"):
+            index.read(tokens, end, 9)
+    with pytest.raises(TypeError):
+        index.read(array("q", [1, 2]), 2, 9)
+
+
 def test_what_follows_a_period_is_the_period() -> None:
-    text = Text([9, 1, 2, 3, 1, 2, 3], 3)
+    text = Text([9, 1, 2, 3, 1, 2, 3], PlainIndex(3))
     assert text.read(7, 7) == 5
     match = text.match([1, 2, 3], 3)
     assert match == Occurrence(4, 3)
@@ -142,7 +176,8 @@ def test_a_long_prompt_is_read_in_several_steps() -> None:
     lookup = Lookup(3, 8)
     short = Asked([5, 6, 7, 8, 5, 6, 7], id=1)
     assert lookup.propose([Asked(tokens), short], 2) == [Draft(), Draft()]
-    found = [Draft((96, 97), evidence=8), Draft((8, 5), evidence=3)]
+    after = len(tokens) % 3000
+    found = [Draft((after, after + 1), evidence=8), Draft((8, 5), evidence=3)]
     assert lookup.propose([Asked(tokens), short], 2) == found
 
 
@@ -157,7 +192,7 @@ def test_answers_of_another_context_are_not_there() -> None:
 
 
 def test_answers_of_a_token_are_not_kept() -> None:
-    store = AnswerStore(1000, 2)
+    store = AnswerStore(1000, partial(PlainIndex, 2))
     store.add(MINE, [1, 2, 3], 2, 99)
     assert not store.n_tokens
     store.add(MINE, [1, 2, 3, 4], 2, 99)
@@ -165,14 +200,14 @@ def test_answers_of_a_token_are_not_kept() -> None:
 
 
 def test_a_draft_ends_with_the_answer() -> None:
-    store = AnswerStore(1000, 2)
+    store = AnswerStore(1000, partial(PlainIndex, 2))
     store.add(MINE, [1, 2, 3, 4], 1, 99)
     store.add(MINE, [7, 7, 7, 7], 1, 99)
     assert store.find(MINE, [2, 3], 8, 5).tokens == (4,)
 
 
 def test_what_is_kept_is_bounded() -> None:
-    store = AnswerStore(2000, 2)
+    store = AnswerStore(2000, partial(PlainIndex, 2))
     for i in range(50):
         store.add(MINE, range(100 * i, 100 * i + 90), 20, 99)
         store.add(Context(str(i)), range(30), 20, 99)
@@ -186,7 +221,7 @@ def test_what_is_kept_is_bounded() -> None:
 
 def test_many_contexts_take_no_more_than_one() -> None:
     """Each has tables of its own, however short its answers are."""
-    store = AnswerStore(100_000, 3)
+    store = AnswerStore(100_000, partial(PlainIndex, 3))
     tracemalloc.start()
     for i in range(5000):
         store.add(Context(str(i)), (1, 2), 1, 99)
@@ -205,7 +240,7 @@ def test_no_step_reads_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("kvasir.speculate.text._hash", counted)
     tokens = list(range(3000))
-    read = Text(tokens, 3)
+    read = Text(tokens, PlainIndex(3))
     for end in range(2000, 3000, 4):
         n_hashed[0] = 0
         read.read(end, 512)
