@@ -22,6 +22,7 @@ from operator import attrgetter
 
 from kvasir.config.resolved import SharingConfig
 from kvasir.core.plan import Row
+from kvasir.core.request import LOWEST
 from kvasir.sched.clocks import Class, Clocks
 from kvasir.sched.order import MAX_LOOKAHEAD, Account, Fcfs, Order, Place, Static, place
 from kvasir.sched.preempt import least_senior
@@ -105,6 +106,12 @@ class FairOrder(Order):
             if tenant is not None and not tenant.n_running:
                 return tenant.line.first(1)[0]
         return None
+
+    def takes_slot(self, waiting: Request, running: Request) -> bool:
+        if running.rank >= waiting.rank or waiting.rank == LOWEST:
+            return running.rank >= waiting.rank
+        mine, own = self._clocks.classes[waiting.rank], self._clocks.classes[running.rank]
+        return mine.claim < own.claim
 
     def gives_way(self, running: Sequence[Request]) -> Request:
         rank = running[-1].rank

@@ -96,6 +96,11 @@ class Order(Protocol):
         """The waiting request of a tenant that runs nothing, the first whose turn it is."""
         return None
 
+    def takes_slot(self, waiting: Request, running: Request) -> bool:
+        """Whether ``waiting``, whose tenant runs nothing, may have the slot of another tenant's
+        ``running``."""
+        return running.rank >= waiting.rank
+
     def gives_way(self, running: Sequence[Request]) -> Request:
         """Who of ``running``, in the order of seniority, gives its blocks to others. The most
         senior of several never does."""

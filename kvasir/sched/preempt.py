@@ -34,14 +34,13 @@ def least_senior(running: Sequence[Request], tenants: Mapping[str, Tenant]) -> R
 
 
 def of_most_slots(running: Sequence[Request], waiting: Request) -> Request | None:
-    """The least senior of the tenant that has the most slots, several at least, which gives one of
-    them to ``waiting``; none of a higher class. None: its tenant has one, or nobody has several.
-    O(len(running)), when slots run out only."""
+    """The least senior of the tenant that has the most slots, several at least, which may give one
+    of them to ``waiting``. None: its tenant has one, or nobody has several. O(len(running)), when
+    slots run out only."""
     n_slots = Counter(request.standing.tenant for request in running)
     if n_slots[waiting.standing.tenant]:
         return None
     (richest, n_most), *_ = n_slots.most_common(1)
-    if n_most < 2 or running[-1].rank < waiting.rank:
+    if n_most < 2:
         return None
-    last = next(x for x in reversed(running) if x.standing.tenant == richest)
-    return last if last.rank >= waiting.rank else None
+    return next(x for x in reversed(running) if x.standing.tenant == richest)

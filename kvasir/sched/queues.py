@@ -105,6 +105,8 @@ class Queues:
         victim = of_most_slots(self.running, request)
         if victim is None or victim.slot in self._making.opened:
             return None
+        if not self.waiting.takes_slot(request, victim):
+            return None
         found = self._match(request)
         if found.on_disk is None or not found.fits or self._waits_for_another(request, found):
             return None

@@ -15,6 +15,7 @@ from kvasir.core.messages import EngineStats, Ready
 from kvasir.core.request import ALIKE, EngineRequest, Standing
 from kvasir.serve.admission import Admission, AdmissionLimits, reserve
 from kvasir.serve.choices import choices
+from kvasir.serve.departed import Departed
 from kvasir.serve.engine_counts import EngineCounts
 from kvasir.serve.gate import Gate
 from kvasir.serve.ledger import Ledger
@@ -72,6 +73,7 @@ class AsyncClient:
         self._bans = Bans(clock)
         self._streams: dict[EventStream, Size] = {}
         """Those that are not released."""
+        self._departed = Departed()
         self._idle = asyncio.Event()
         self._idle.set()
         self._next_id = 1
@@ -114,6 +116,7 @@ class AsyncClient:
         if self.gate.is_frozen:
             link.send(Freeze(is_frozen=True))
         self.info, stats, live = info, self.stats, self.ledger.live
+        self._departed.clear()
         self._admission.n_sent = stats.n_received + self._n_unsent + len(live)
         n_tokens = sum(len(x.log.request.prompt) for x in live.values())
         self._admission.tokens_sent = stats.tokens_received + self._tokens_unsent + n_tokens
@@ -221,8 +224,9 @@ class AsyncClient:
         """Whether who asks for ``new`` may use what is kept beyond the bounds."""
         owner = new.standing.owner
         mine = [x for x in self._streams.items() if x[1].standing.owner == owner]
-        n_choices = new.n_choices + sum(len(stream.open) for stream, _ in mine)
-        n_tokens = new.n_queued_tokens + sum(size.n_queued_tokens for _, size in mine)
+        n_choices, n_tokens = self._departed.of(owner, self.stats.n_received)
+        n_choices += new.n_choices + sum(len(stream.open) for stream, _ in mine)
+        n_tokens += new.n_queued_tokens + sum(size.n_queued_tokens for _, size in mine)
         is_few = self._admission.is_few(n_choices, n_tokens)
         return is_few and len(mine) < reserve(self._max_requests)
 
@@ -324,7 +328,15 @@ class AsyncClient:
 
     def cancel(self, stream: EventStream, ids: Sequence[int]) -> None:
         """End choices; ids that ended already are fine. Their events no longer arrive."""
+        self._note_departed(stream, len(stream.open.intersection(ids)))
         self.ledger.cancel(stream, ids)
+
+    def _note_departed(self, stream: EventStream, n: int) -> None:
+        """``n`` choices are cancelled, which the engine may not have received."""
+        size, n_sent = self._streams.get(stream), self._admission.n_sent
+        if size is not None and n_sent > self.stats.n_received:
+            n_tokens = size.n_queued_tokens * n // size.n_choices
+            self._departed.add(size.standing.owner, n, n_tokens, n_sent)
 
     def release(self, stream: EventStream) -> None:
         """Every submitted stream is given back once; what still runs is cancelled."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec import structs
 
 from kvasir.core.errors import CapacityError, RequestError
 from kvasir.core.messages import EngineStats, Ready
@@ -207,6 +208,26 @@ def test_prompts_of_all_choices_count_and_one_beyond_the_queue_keeps_nobody_else
             await client.submit(prompts, 2, standing=other)
             with pytest.raises(CapacityError, match=r"holds 160:"):
                 await client.submit(prompts, 1, standing=other)
+
+    asyncio.run(run())
+
+
+def test_who_sends_and_leaves_has_not_few() -> None:
+    """Before the engine has received what was sent, its places are taken; then they are free."""
+
+    async def run() -> None:
+        async with client_of(max_requests=99, max_queued_requests=16) as client:
+            one, other = Standing(tenant="one"), Standing(tenant="other")
+            prompts = [((1, 2, 3), TokenParams(seed=1, max_tokens=4))]
+            for _ in range(READY.max_num_seqs + 16):
+                client.release(await client.submit(prompts, 1, standing=one))
+            with pytest.raises(CapacityError, match=r"16 choices wait and 1 more .* holds 16:"):
+                await client.submit(prompts, 1, standing=one)
+            await client.submit(prompts, 1, standing=other)
+            n_all = READY.max_num_seqs + 17
+            client.ledger.stats = structs.replace(client.stats, n_received=n_all)
+            assert client._departed.of(one.owner, client.stats.n_received) == (0, 0)
+            await client.submit(prompts, 1, standing=one)
 
     asyncio.run(run())
 

@@ -267,7 +267,20 @@ def test_a_tenant_takes_one_slot_of_who_has_several() -> None:
     assert load.scheduler.stats().n_preemptions == 1
 
 
-def test_nobody_of_a_higher_class_gives_a_slot() -> None:
+def test_a_tenant_takes_a_slot_of_a_higher_class_that_had_more_than_its_share() -> None:
+    """Whoever calls all of his requests urgent has ten of fifteen parts of the engine, and no more
+    than that; his class had more than its share when nobody of another ran."""
+    load = VirtualLoad(sizes(n_slots=8, n_blocks=4096, budget=512))
+    load.add([request(8000, 8, 1, tenant="other")])
+    load.add(request(i, 8, 900, tenant="flood", priority_class="realtime") for i in range(40))
+    for _ in range(3):
+        load.step()
+    step = seconds(8)
+    assert PLACELESS_SECONDS <= first_of_other(load) <= PLACELESS_SECONDS + 3 * step
+    assert load.scheduler.stats().n_preemptions == 1
+
+
+def test_the_lowest_class_is_given_no_slot_of_a_higher_one() -> None:
     load = VirtualLoad(sizes(n_slots=4, n_blocks=4096, budget=512))
     load.add([request(8000, 8, 1, tenant="other")])
     load.add(request(i, 8, 400, tenant="flood") for i in range(4))
