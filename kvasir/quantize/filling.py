@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -63,9 +64,16 @@ def fill(
         told(i + 1, len(pieces))
 
 
-def opened(path: Path) -> BinaryIO:
-    """To be filled, with what it has."""
-    return path.open("r+b" if path.exists() else "w+b")
+@contextmanager
+def opened(path: Path, head: bytes, n_bytes: int) -> Iterator[BinaryIO]:
+    """To be filled behind its ``head``, with what it has. Its blocks are taken now, so that a disk
+    that is full says so before hours are spent. Raises OSError."""
+    with path.open("r+b" if path.exists() else "w+b") as stream:
+        stream.write(head)
+        stream.truncate(n_bytes)
+        stream.flush()
+        os.posix_fallocate(stream.fileno(), 0, n_bytes)
+        yield stream
 
 
 def _write(stream: BinaryIO, piece: Piece, places: Mapping[str, int]) -> None:

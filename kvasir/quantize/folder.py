@@ -82,9 +82,7 @@ def _write_weights(
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     begin = 8 + len(text)
-    with opened(path) as stream:
-        stream.write(len(text).to_bytes(8, "little") + text)
-        stream.truncate(begin + at)
+    with opened(path, len(text).to_bytes(8, "little") + text, begin + at) as stream:
         found = {name: begin + place for name, place in places.items()}
         fill(stream, pieces, found, source.release, record, told)
 

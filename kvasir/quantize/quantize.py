@@ -30,9 +30,10 @@ from kvasir.quantize.scaled import Scaled, ScalingMethod
 from kvasir.quantize.statistics import Statistics
 from kvasir.quantize.target import FolderMethod, RowMethod
 
-_SPARE = 64 << 20
+SPARE = 64 << 20
 """Bytes beyond the weights: the header, tokenizer files."""
 _GROUPS = (128, 64, 32)
+NO_ROOM = "no_room"
 VERSION = 2
 """Of the arithmetic: what was begun with another is begun again."""
 
@@ -100,7 +101,9 @@ def quantize(
             fill_in(place.made, judge(place.made))
         _keep(place.made)
         _take_name(place.made, output)
-    except (KvasirError, OSError):
+    except (KvasirError, OSError) as error:
+        if place.has_work and (isinstance(error, OSError) or error.code == NO_ROOM):
+            raise _kept(error, place) from error
         place.remove()
         raise
     else:
@@ -108,6 +111,16 @@ def quantize(
     finally:
         place.close()
     return msgspec.structs.replace(made, path=str(output))
+
+
+def _kept(error: KvasirError | OSError, place: PartialOutput) -> ModelError:
+    """Of a disk that is full, or gone for a while: what took hours is there."""
+    said = error.message if isinstance(error, KvasirError) else f"{place.folder}: {error.strerror}"
+    return ModelError(
+        f"{said}. {place.n_done} tensors that are done are kept in {place.folder}: the same "
+        "command goes on with them once there is room; remove that folder to begin anew",
+        code=NO_ROOM,
+    )
 
 
 def _settings(
@@ -254,12 +267,12 @@ def _check_groups(loaded: LoadedModel, method: Groups, choice: Selection) -> Non
 
 def _check_room(output: Path, n_bytes: int) -> None:
     folder = output.absolute().parent
-    free, needed = shutil.disk_usage(folder).free, n_bytes + _SPARE
+    free, needed = shutil.disk_usage(folder).free, n_bytes + SPARE
     if free < needed:
         raise ModelError(
             f"{folder} has {free / 1e9:.2f} GB free, {output.name} needs {needed / 1e9:.2f} GB: "
             "make room, or give an --output on another disk",
-            code="no_room",
+            code=NO_ROOM,
         )
 
 
