@@ -1,5 +1,5 @@
-"""Importance matrices as llama-imatrix writes them: GGUF files with the sums of squares of what each
-matrix met of a text, and of how many rows."""
+"""Importance matrices as llama-imatrix writes them: GGUF files with the sums of squares of what
+each matrix met of a text, and of how many rows."""
 
 from __future__ import annotations
 

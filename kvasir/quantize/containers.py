@@ -28,6 +28,8 @@ class Form(NamedTuple):
     is_symmetric: bool
     scales: str
     """BF16, F16 or F32."""
+    has_order: bool = False
+    """Inputs of a group do not lie together (act-order)."""
 
     def n_groups(self, k: int) -> int:
         return k // self.group if self.group else 1
@@ -108,6 +110,7 @@ class PackQuantized(NamedTuple):
             **{"num_bits": form.bits, "type": "int", "symmetric": form.is_symmetric},
             **({"strategy": "group", "group_size": form.group} if form.group else {}),
             **({} if form.group else {"strategy": "channel"}),
+            **({"actorder": "group"} if form.has_order else {}),
             "dynamic": False,
         }
         return compressed_config(self.format, weights, None, kept)
@@ -153,7 +156,7 @@ class GptqWords(NamedTuple):
             "bits": form.bits,
             "group_size": form.group or -1,
             "sym": form.is_symmetric,
-            "desc_act": False,
+            "desc_act": form.has_order,
             "lm_head": "lm_head" not in kept,
             "checkpoint_format": self.name,
             "pack_dtype": "int32",

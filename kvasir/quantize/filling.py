@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from kvasir.core.errors import ModelError
-from kvasir.formats.decode import decode
+from kvasir.formats.decode import bytes_of, decode
 from kvasir.formats.types import FORMATS, TensorInfo
 from kvasir.quantize.target import MadeTensor, Matrix, RowMethod
 
@@ -126,9 +126,10 @@ def runs_of(info: TensorInfo) -> Iterator[Matrix]:
     """Its rows, some at a time. Raises ModelError for numbers that are not finite."""
     k = info.shape[-1]
     n, row = math.prod(info.shape[:-1]), FORMATS[info.format].n_bytes((k,))
+    stored = bytes_of(info)
     step = max(1, _RUN // k // _ALIGNED) * _ALIGNED
     for begin in range(0, n, step):
-        data = np.frombuffer(info.data[begin * row : min(begin + step, n) * row], np.uint8)
+        data = stored[begin * row : min(begin + step, n) * row]
         rows = decode(info.format, data).reshape(-1, k)
         if not np.isfinite(rows).all():
             raise ModelError(

@@ -21,7 +21,7 @@ _STEP = re.compile(r"[0-9]+_[A-Za-z]+")
 """Folders of sentence-transformers: what is done with the rows of the model, 1_Pooling and on."""
 _CODE = ("*.py", "*.bin", "*.pt")
 """What runs when it is loaded is not handed on."""
-_OWN = ("config.json", INDEX_NAME)
+_OWN = ("config.json", INDEX_NAME, "quantize_config.json", "hf_quant_config.json")
 
 
 def folder_pieces(source: ModelSource, of: Callable[[TensorInfo], RowMethod | None]) -> list[Piece]:

@@ -26,6 +26,7 @@ from kvasir.quantize.judged import KEY, ROOM, Judge, fill_in
 from kvasir.quantize.mixtures import GgufMethod
 from kvasir.quantize.nvfp4 import Nvfp4Matrices, Nvfp4Rows
 from kvasir.quantize.place import PartialOutput
+from kvasir.quantize.repack import Repack, Repacked, repacked
 from kvasir.quantize.scaled import Scaled, ScalingMethod
 from kvasir.quantize.statistics import Statistics
 from kvasir.quantize.target import FolderMethod, RowMethod
@@ -57,6 +58,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 Method = FolderMethod | GgufMethod
+AskedMethod = Method | Repack
 CalibratedMethod = GptqGroups | ScalingMethod
 """Methods that choose by a text."""
 Calibrate = Callable[[LoadedModel, Sequence[str], Path], Statistics]
@@ -74,7 +76,7 @@ class _Plan(NamedTuple):
 
 def quantize(
     model: str | None,
-    method: Method,
+    asked: AskedMethod,
     output: Path,
     *,
     with_head: bool = False,
@@ -83,15 +85,15 @@ def quantize(
     judge: Judge | None = None,
 ) -> Made:
     """``calibrate``: for a ``CalibratedMethod``; ``judge``: of the model that is made, before it
-    has its name. Raises ConfigError where ``method`` and model do not fit, ModelError for weights
+    has its name. Raises ConfigError where the method and model do not fit, ModelError for weights
     that cannot be quantized or have no room, OSError, and what ``judge`` raises."""
     if output.exists() or output.is_symlink():
         raise ConfigError(f"--output {output} is there already: give another name, or remove it")
     if not output.absolute().parent.is_dir():
         raise ConfigError(f"--output {output}: there is no folder {output.absolute().parent}")
-    loaded = load_model(model, "none" if isinstance(method, GgufMethod) else None)
-    _check_kind(loaded, method, output)
-    choice = choose(loaded, with_head, _multiple(method))
+    loaded = load_model(model, "none" if isinstance(asked, GgufMethod) else None)
+    _check_kind(loaded, asked, output)
+    method, choice = _method(loaded, asked, with_head)
     if isinstance(method, Groups):
         _check_groups(loaded, method, choice)
     place = PartialOutput(output, _settings(loaded, method, with_head, judge))
@@ -111,6 +113,13 @@ def quantize(
     finally:
         place.close()
     return msgspec.structs.replace(made, path=str(output))
+
+
+def _method(loaded: LoadedModel, asked: AskedMethod, with_head: bool) -> tuple[Method, Selection]:
+    """And what it is applied to."""
+    if isinstance(asked, Repack):
+        return repacked(loaded, asked.container)
+    return asked, choose(loaded, with_head, _multiple(asked))
 
 
 def _kept(error: KvasirError | OSError, place: PartialOutput) -> ModelError:
@@ -193,6 +202,8 @@ def _of(
     loaded: LoadedModel, method: FolderMethod, choice: Selection
 ) -> Callable[[TensorInfo], RowMethod | None]:
     quantized = frozenset(choice.quantized)
+    if isinstance(method, Repacked):
+        return method.of
     if isinstance(method, Nvfp4Rows):
         infos = [loaded.source.tensors[x] for x in choice.quantized]
         return Nvfp4Matrices(infos, folds_of(build_program(loaded.config), quantized)).of
@@ -237,7 +248,7 @@ def _calibrated(
     return Scaled(method, tensors, choice.quantized, folds, of_model)
 
 
-def _check_kind(loaded: LoadedModel, method: Method, output: Path) -> None:
+def _check_kind(loaded: LoadedModel, method: AskedMethod, output: Path) -> None:
     kind, path = loaded.source.kind, loaded.source.path
     if isinstance(method, GgufMethod) and kind != "gguf":
         raise ConfigError(
@@ -248,7 +259,7 @@ def _check_kind(loaded: LoadedModel, method: Method, output: Path) -> None:
         raise ConfigError(f"--output {output}: the name of a GGUF file ends in .gguf")
     if not isinstance(method, GgufMethod) and kind == "gguf":
         raise ConfigError(
-            f"{method.format} is made of Hugging Face folders, {path} is a GGUF file: give the "
+            f"{method.name} is made of Hugging Face folders, {path} is a GGUF file: give the "
             "model's folder, or take gguf:Q8_0, gguf:Q4_K_M and the like"
         )
 
