@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeGuard
 
 import msgspec
 import numpy as np
@@ -83,7 +84,9 @@ class RepackedTensor:
     def encode(self, rows: Matrix) -> tuple[bytes, ...]:
         """``rows`` are counted."""
         begin, self._at = self._at, self._at + len(rows)
-        run = CodedRows(*(x[begin : self._at] for x in self._rows[0]))
+        codes, scales, zeros = self._rows[0]
+        end = self._at
+        run = CodedRows(codes[begin:end], scales[begin:end], zeros[begin:end])
         return self._method.container.packed(run, self._method.form)
 
     def end(self) -> None:
@@ -143,9 +146,10 @@ def repacked(model: LoadedModel, container: Container) -> tuple[Repacked, Select
     return method, Selection(tuple(found), kept, ())
 
 
-def _is_packed(module: object) -> bool:
-    is_words = isinstance(module, IntegerModule) and isinstance(module.codes, CodeWords)
-    return is_words and module.codes.bits in _BITS  # type: ignore[attr-defined]
+def _is_packed(module: object) -> TypeGuard[IntegerModule]:
+    if not isinstance(module, IntegerModule) or not isinstance(module.codes, CodeWords):
+        return False
+    return module.codes.bits in _BITS
 
 
 def _group(modules: Mapping[str, IntegerModule]) -> int:
