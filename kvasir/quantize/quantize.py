@@ -118,6 +118,8 @@ def quantize(
 def _method(loaded: LoadedModel, asked: AskedMethod, with_head: bool) -> tuple[Method, Selection]:
     """And what it is applied to."""
     if isinstance(asked, Repack):
+        if with_head:
+            raise ConfigError("--lm-head quantizes the head, and repack nothing: leave it out")
         return repacked(loaded, asked.container)
     return asked, choose(loaded, with_head, _multiple(asked))
 

@@ -99,7 +99,11 @@ def test_what_has_no_place_is_refused(
     assert [x.name for x in tmp_path.iterdir()] == ["origin"]
 
 
-def test_options_of_repack() -> None:
+def test_options_of_repack(tmp_path: Path) -> None:
+    origin = write_quantized(llama(), tmp_path / "origin", KINDS["gptq-4"]).folder
+    how = method_named("repack", None, None, None)
+    with pytest.raises(ConfigError, match="--lm-head"):
+        quantize(str(origin), how, tmp_path / "made", with_head=True)
     with pytest.raises(ConfigError, match="exl2"):
         method_named("repack", None, None, None, (), "exl2")
     with pytest.raises(ConfigError, match="--bits is an option of"):
