@@ -89,7 +89,7 @@ def _encode(stream: BinaryIO, piece: Piece, method: RowMethod, places: Mapping[s
         if target.constant is not None:
             stream.seek(places[target.name])
             stream.write(target.constant)
-    made = [_Making(x, places[x.name]) for x in piece.targets if x.constant is None]
+    made = [_FillingTarget(x, places[x.name]) for x in piece.targets if x.constant is None]
     method.begin()
     for rows in runs_of(piece.source):
         for making, data in zip(made, method.encode(rows), strict=True):
@@ -99,7 +99,7 @@ def _encode(stream: BinaryIO, piece: Piece, method: RowMethod, places: Mapping[s
         making.end(stream)
 
 
-class _Making:
+class _FillingTarget:
     """A target while its runs come."""
 
     def __init__(self, target: MadeTensor, at: int) -> None:

@@ -13,7 +13,7 @@ from kvasir.core.errors import ConfigError, ModelError
 from kvasir.formats.types import TensorInfo
 from kvasir.models.loaded import LoadedModel
 from kvasir.quantize.choose import Selection
-from kvasir.quantize.containers import CodedRows, Container, Form
+from kvasir.quantize.containers import CodedRows, Container, GroupForm
 from kvasir.quantize.target import AnyRows, MadeTensor, Matrix, RowMethod, Scheme
 from kvasir.weights.quantization.integer_rows import integers, scales_of
 from kvasir.weights.quantization.integers import CodeWords, IntegerModule
@@ -36,7 +36,7 @@ class Repacked(AnyRows, frozen=True):
     """A model's matrices, all of one form."""
 
     container: Container
-    form: Form
+    form: GroupForm
     modules: Mapping[str, IntegerModule]
     """By their tensors."""
 
@@ -165,9 +165,9 @@ def _group(modules: Mapping[str, IntegerModule]) -> int:
     return sizes.pop()
 
 
-def _form(module: IntegerModule, group: int, container: Container) -> Form:
+def _form(module: IntegerModule, group: int, container: Container) -> GroupForm:
     assert isinstance(module.codes, CodeWords)
-    return Form(
+    return GroupForm(
         module.codes.bits,
         group,
         isinstance(module.zeros, int),
@@ -176,7 +176,7 @@ def _form(module: IntegerModule, group: int, container: Container) -> Form:
     )
 
 
-def _said(form: Form) -> str:
+def _said(form: GroupForm) -> str:
     zeros = "without" if form.is_symmetric else "with"
     order = ", inputs in another order" if form.has_order else ""
     return f"{form.bits} bits in groups of {form.group or 'a row'} {zeros} zeros{order}"
