@@ -113,6 +113,7 @@ def main() -> None:
         "command": command_line(PROGRAM),
         "model": load_model(arguments.origin).source.name,
         "rounds": ROUNDS,
+        "machine": parts[0]["machine"],
         "parts": parts,
     }
     write(document, arguments.output)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from bench.figures.advice import ADVICE
 from bench.figures.blocks import Blocks, fill, loose
 from bench.figures.install import INSTALL
 from bench.figures.limits import LIMITS
@@ -21,7 +22,7 @@ from bench.figures.readme import README
 from bench.figures.results import Refused
 
 ROOT = Path(__file__).parents[2]
-BLOCKS: Blocks = {**README, **LIMITS, **INSTALL, **QUANTIZED, **MACHINES}
+BLOCKS: Blocks = {**README, **LIMITS, **INSTALL, **QUANTIZED, **ADVICE, **MACHINES}
 
 
 LIMITS_PAGE = "bench/results/limits.md"

@@ -3,6 +3,7 @@ the planner gives it, and how far each is from the model as it is."""
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace as with_options
@@ -31,7 +32,7 @@ from kvasir.evaluation.figures import Figures
 from kvasir.evaluation.gates import Requirement
 from kvasir.exec.cpu.backend import CPU
 from kvasir.models.loaded import LoadedModel, model_facts
-from kvasir.quantize.quantize import CalibratedMethod, quantize
+from kvasir.quantize.quantize import SPARE, CalibratedMethod, quantize
 
 CLOSE = 1.05
 """Times as long as the shortest that are taken for equal."""
@@ -85,6 +86,7 @@ def advise(
         )
     if asked.text is not None:
         check(Evaluation(options, asked.text, n_chunks=asked.n_chunks))
+        _check_room(found)
     judged = [_fitting(model, x, asked, options) for x in found]
     able = [x for x, one in zip(found, judged, strict=True) if not one.refusal]
     slope = 0.0
@@ -105,6 +107,20 @@ def advise(
             one = _judged(one, model, candidate, asked, options)
         answers.append(one)
     return sorted(answers, key=lambda x: (bool(x.refusal), x.seconds or 0.0, x.n_bytes))
+
+
+def _check_room(found: Sequence[Candidate]) -> None:
+    """Of the folder in which formats are made, one at a time. Raises ConfigError."""
+    made = [x for x in found if x.method is not None]
+    largest = max(made, key=lambda x: x.n_bytes, default=None)
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free
+    if largest is not None and free < largest.n_bytes + SPARE:
+        raise ConfigError(
+            f"{folder} has {format_size(free)} free, {largest.name} is made there to be judged and "
+            f"needs {format_size(largest.n_bytes + SPARE)}: set TMPDIR to a folder with room, name "
+            "smaller --formats, or leave --text out"
+        )
 
 
 def choice(found: Sequence[AdvisedFormat]) -> AdvisedFormat | None:

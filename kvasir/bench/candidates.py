@@ -15,6 +15,7 @@ from kvasir.quantize.choose import PLAIN, Selection, choose, linear_tensors
 from kvasir.quantize.methods import method_named
 from kvasir.quantize.mixtures import GgufMethod
 from kvasir.quantize.quantize import Method
+from kvasir.quantize.repack import Repack
 from kvasir.quantize.target import FolderMethod
 
 AS_IT_IS = "as it is"
@@ -66,14 +67,14 @@ def _folder(model: LoadedModel) -> list[Candidate]:
 
 def _rows(model: LoadedModel, names: tuple[str, ...], name: str) -> Candidate:
     method = method_named(name, None, None, None)
-    assert not isinstance(method, GgufMethod)
+    assert not isinstance(method, GgufMethod | Repack)
     n_bytes, command = _bytes_with(model, names, method), _command(model, f"--method {name}")
     return Candidate(name, dict.fromkeys(names, _ROWS[name]), n_bytes, method, command)
 
 
 def _grouped(model: LoadedModel, names: tuple[str, ...], name: str, group: int) -> Candidate:
     method = method_named(name, 4, group, True)
-    assert not isinstance(method, GgufMethod)
+    assert not isinstance(method, GgufMethod | Repack)
     widths = {x: model.source.tensors[x].shape[-1] for x in names}
     formats = {x: _ROW if k == group else f"QG4_{group}" for x, k in widths.items()}
     command = _command(model, f"--method {name} --group-size {group}")

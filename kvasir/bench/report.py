@@ -60,10 +60,11 @@ def without_home(text: str) -> str:
 
 
 def _without_folder(word: str) -> str:
-    flag, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+    is_named = "=" in word and not PurePath(word).is_absolute()
+    name, equals, value = word.partition("=") if is_named else ("", "", word)
     path = PurePath(value)
     leads_out = path.is_absolute() or ".." in path.parts or value.startswith("~")
-    return f"{flag}{equals}{path.name if leads_out else value}"
+    return f"{name}{equals}{path.name if leads_out else value}"
 
 
 def report(

@@ -112,6 +112,12 @@ def _quantize() -> click.Command:
     return quantize
 
 
+def _imatrix() -> click.Command:
+    from kvasir.cli.imatrix import imatrix
+
+    return imatrix
+
+
 def _advise() -> click.Command:
     from kvasir.cli.advise import advise
 
@@ -143,6 +149,7 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "profile": (_profile, "What bounds a model here: memory, arithmetic, or neither."),
     "advise": (_advise, "Which format of a model to take here, for a load."),
     "quantize": (_quantize, "Make a smaller model of a model."),
+    "imatrix": (_imatrix, "What matters of each matrix, for K-quants."),
     "tune": (_tune, "Measure which kernels are fastest here for a model."),
     "evaluate": (_evaluate, "Perplexity of a model, and its divergence from another."),
     "pull": (_library("pull"), "Fetch a model from the Hugging Face hub."),

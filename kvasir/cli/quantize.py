@@ -22,15 +22,15 @@ from kvasir.core.errors import ConfigError
 @click.option(
     "--method",
     required=True,
-    help="rtn, gptq, awq, int8, smoothquant, fp8, fp8-block, nf4, nvfp4, mxfp4, gguf:Q4_K_M, "
-    "gguf:Q8_0 and the like.",
+    help="rtn, gptq, awq, int8, smoothquant, fp8, fp8-block, nf4, nvfp4, mxfp4, repack, "
+    "gguf:Q4_K_M, gguf:Q8_0 and the like.",
 )
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="What is written.")
 @click.option("--bits", type=int, help="Of rtn, gptq and awq: 4 or 8; default: 4.")
 @click.option("--group-size", type=int, help="Weights that share a scale, of these; default: 128.")
 @click.option("--sym/--no-sym", default=None, help="Codes around 0, or with zeros, of these.")
 @click.option("--container", metavar="NAME",
-              help="Of these: compressed-tensors (the default), gptq, gptq_v2, awq.")  # fmt: skip
+              help="Of these and repack: compressed-tensors, gptq, gptq_v2, awq.")  # fmt: skip
 @click.option("--calibration", metavar="FILE|self",
               help="Text that gptq, awq, smoothquant and K-quants choose by.")  # fmt: skip
 @click.option("--calibration-chunks", type=click.IntRange(2), metavar="N",

@@ -69,9 +69,10 @@ class Calibration:
         program, executor = _executor(model, options)
         self._executor, self._program = executor, program
         self._reader = ChunkReader(executor)
-        self._chunks = (
+        self.chunks = (
             _chunks(model, text, n_chunks, self._reader, kept) if isinstance(text, str) else text
         )
+        """Tokens of the text."""
         self._told = told
         self._has_grams = has_grams
         self._known = inputs = _inputs(program)
@@ -81,7 +82,7 @@ class Calibration:
 
     @property
     def digest(self) -> str:
-        tokens = np.array([x for chunk in self._chunks for x in (*chunk, -1)], np.int32)
+        tokens = np.array([x for chunk in self.chunks for x in (*chunk, -1)], np.int32)
         return blake2b(tokens.tobytes(), digest_size=16).hexdigest()
 
     def inputs(self, tensor: str) -> Inputs | None:
@@ -131,16 +132,16 @@ class Calibration:
 
     def _gather(self, values: Sequence[str]) -> None:
         until = self._last_record(values)
-        n = sum(map(len, self._chunks))
+        n = sum(map(len, self.chunks))
         sums = {x: _Moments(self._columns(x), -(-n // _SAMPLE), self._has_grams) for x in values}
-        for i, tokens in enumerate(self._chunks):
+        for i, tokens in enumerate(self.chunks):
             runs: dict[str, list[Floats]] = {x: [] for x in values}
             for n_rows in self._reader.steps(tokens, until):
                 for x, rows in runs.items():
                     rows.append(self._rows(x, n_rows))
             for x, rows in runs.items():
                 sums[x].add(np.concatenate(rows))
-            self._told(i + 1, len(self._chunks))
+            self._told(i + 1, len(self.chunks))
         self._found |= {x: each.inputs() for x, each in sums.items()}
 
     def _last_record(self, values: Sequence[str]) -> int:

@@ -19,7 +19,7 @@ Words = NDArray[np.uint32]
 _SIZES: Mapping[str, int] = MappingProxyType({"BF16": 2, "F16": 2, "F32": 4})
 
 
-class Form(NamedTuple):
+class GroupForm(NamedTuple):
     """Of the matrices of a file."""
 
     bits: int
@@ -28,6 +28,8 @@ class Form(NamedTuple):
     is_symmetric: bool
     scales: str
     """BF16, F16 or F32."""
+    has_order: bool = False
+    """Inputs of a group do not lie together (act-order)."""
 
     def n_groups(self, k: int) -> int:
         return k // self.group if self.group else 1
@@ -59,17 +61,17 @@ class Container(Protocol):
         ...
 
     def targets(
-        self, tensor: str, shape: tuple[int, ...], form: Form, order: bytes | None = None
+        self, tensor: str, shape: tuple[int, ...], form: GroupForm, order: bytes | None = None
     ) -> tuple[MadeTensor, ...]:
         """``order``: the group of each input as i32, where they are not in their order. Raises
         ConfigError for what it has no room for."""
         ...
 
-    def packed(self, rows: CodedRows, form: Form) -> tuple[bytes, ...]:
+    def packed(self, rows: CodedRows, form: GroupForm) -> tuple[bytes, ...]:
         """Of the targets without a constant, in their order; a multiple of 32 rows, or the last."""
         ...
 
-    def config(self, form: Form, kept: Sequence[str]) -> Scheme: ...
+    def config(self, form: GroupForm, kept: Sequence[str]) -> Scheme: ...
 
 
 class PackQuantized(NamedTuple):
@@ -80,7 +82,7 @@ class PackQuantized(NamedTuple):
     scales: str = "BF16"
 
     def targets(
-        self, tensor: str, shape: tuple[int, ...], form: Form, order: bytes | None = None
+        self, tensor: str, shape: tuple[int, ...], form: GroupForm, order: bytes | None = None
     ) -> tuple[MadeTensor, ...]:
         n, k = shape
         module, groups, words = module_of(tensor), form.n_groups(k), k * form.bits // 32
@@ -99,15 +101,16 @@ class PackQuantized(NamedTuple):
             found = (*found, MadeTensor(f"{module}.weight_g_idx", "I32", (k,), 4 * k, order))
         return (*found, MadeTensor(f"{module}.weight_shape", "I64", (2,), 16, size))
 
-    def packed(self, rows: CodedRows, form: Form) -> tuple[bytes, ...]:
+    def packed(self, rows: CodedRows, form: GroupForm) -> tuple[bytes, ...]:
         found = (words_of(rows.codes, form.bits).tobytes(), stored(rows.scales, form.scales))
         return found if form.is_symmetric else (*found, _zero_words(rows, form).tobytes())
 
-    def config(self, form: Form, kept: Sequence[str]) -> Scheme:
+    def config(self, form: GroupForm, kept: Sequence[str]) -> Scheme:
         weights: Scheme = {
             **{"num_bits": form.bits, "type": "int", "symmetric": form.is_symmetric},
             **({"strategy": "group", "group_size": form.group} if form.group else {}),
             **({} if form.group else {"strategy": "channel"}),
+            **({"actorder": "group"} if form.has_order else {}),
             "dynamic": False,
         }
         return compressed_config(self.format, weights, None, kept)
@@ -126,7 +129,7 @@ class GptqWords(NamedTuple):
         return self.name
 
     def targets(
-        self, tensor: str, shape: tuple[int, ...], form: Form, order: bytes | None = None
+        self, tensor: str, shape: tuple[int, ...], form: GroupForm, order: bytes | None = None
     ) -> tuple[MadeTensor, ...]:
         n, k = shape
         _check_outputs(self.name, tensor, n, 32)
@@ -140,20 +143,20 @@ class GptqWords(NamedTuple):
             MadeTensor(f"{module}.g_idx", "I32", (k,), 4 * k, order or ascending),
         )
 
-    def packed(self, rows: CodedRows, form: Form) -> tuple[bytes, ...]:
+    def packed(self, rows: CodedRows, form: GroupForm) -> tuple[bytes, ...]:
         zeros = _zero_words(rows, form)
         if self.less_one:
             zeros = zeros - np.uint32(sum(1 << i for i in range(0, 32, form.bits)))
         words = words_of(rows.codes, form.bits)
         return words.tobytes(), stored(rows.scales, form.scales), zeros.tobytes()
 
-    def config(self, form: Form, kept: Sequence[str]) -> Scheme:
+    def config(self, form: GroupForm, kept: Sequence[str]) -> Scheme:
         return {
             "quant_method": "gptq",
             "bits": form.bits,
             "group_size": form.group or -1,
             "sym": form.is_symmetric,
-            "desc_act": False,
+            "desc_act": form.has_order,
             "lm_head": "lm_head" not in kept,
             "checkpoint_format": self.name,
             "pack_dtype": "int32",
@@ -169,7 +172,7 @@ class AwqWords(NamedTuple):
     scales: str = "F16"
 
     def targets(
-        self, tensor: str, shape: tuple[int, ...], form: Form, order: bytes | None = None
+        self, tensor: str, shape: tuple[int, ...], form: GroupForm, order: bytes | None = None
     ) -> tuple[MadeTensor, ...]:
         n, k = shape
         _check_outputs(self.name, tensor, n, 8)
@@ -187,11 +190,11 @@ class AwqWords(NamedTuple):
             MadeTensor(f"{module}.qzeros", "I32", (groups, words), 4 * groups * words, turned=4),
         )
 
-    def packed(self, rows: CodedRows, form: Form) -> tuple[bytes, ...]:
+    def packed(self, rows: CodedRows, form: GroupForm) -> tuple[bytes, ...]:
         codes, zeros = (_gemm_words(x).tobytes() for x in (rows.codes, rows.zeros))
         return codes, stored(rows.scales, "F16"), zeros
 
-    def config(self, form: Form, kept: Sequence[str]) -> Scheme:
+    def config(self, form: GroupForm, kept: Sequence[str]) -> Scheme:
         return {
             "quant_method": "awq",
             "bits": form.bits,
@@ -240,7 +243,7 @@ def words_of(values: Words, bits: int) -> Words:
     return np.asarray(np.bitwise_or.reduce(runs, axis=2), "<u4")
 
 
-def _zero_words(rows: CodedRows, form: Form) -> Words:
+def _zero_words(rows: CodedRows, form: GroupForm) -> Words:
     """[n * bits / 32, groups]"""
     return np.ascontiguousarray(words_of(np.ascontiguousarray(rows.zeros.T), form.bits).T)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -12,7 +13,7 @@ import msgspec
 import numpy as np
 
 from kvasir.core.errors import ModelError
-from kvasir.formats.decode import decode
+from kvasir.formats.decode import bytes_of, decode
 from kvasir.formats.types import FORMATS, TensorInfo
 from kvasir.quantize.target import MadeTensor, Matrix, RowMethod
 
@@ -63,9 +64,16 @@ def fill(
         told(i + 1, len(pieces))
 
 
-def opened(path: Path) -> BinaryIO:
-    """To be filled, with what it has."""
-    return path.open("r+b" if path.exists() else "w+b")
+@contextmanager
+def opened(path: Path, head: bytes, n_bytes: int) -> Iterator[BinaryIO]:
+    """To be filled behind its ``head``, with what it has. Its blocks are taken now, so that a disk
+    that is full says so before hours are spent. Raises OSError."""
+    with path.open("r+b" if path.exists() else "w+b") as stream:
+        stream.write(head)
+        stream.truncate(n_bytes)
+        stream.flush()
+        os.posix_fallocate(stream.fileno(), 0, n_bytes)
+        yield stream
 
 
 def _write(stream: BinaryIO, piece: Piece, places: Mapping[str, int]) -> None:
@@ -81,7 +89,7 @@ def _encode(stream: BinaryIO, piece: Piece, method: RowMethod, places: Mapping[s
         if target.constant is not None:
             stream.seek(places[target.name])
             stream.write(target.constant)
-    made = [_Making(x, places[x.name]) for x in piece.targets if x.constant is None]
+    made = [_FillingTarget(x, places[x.name]) for x in piece.targets if x.constant is None]
     method.begin()
     for rows in runs_of(piece.source):
         for making, data in zip(made, method.encode(rows), strict=True):
@@ -91,7 +99,7 @@ def _encode(stream: BinaryIO, piece: Piece, method: RowMethod, places: Mapping[s
         making.end(stream)
 
 
-class _Making:
+class _FillingTarget:
     """A target while its runs come."""
 
     def __init__(self, target: MadeTensor, at: int) -> None:
@@ -118,9 +126,10 @@ def runs_of(info: TensorInfo) -> Iterator[Matrix]:
     """Its rows, some at a time. Raises ModelError for numbers that are not finite."""
     k = info.shape[-1]
     n, row = math.prod(info.shape[:-1]), FORMATS[info.format].n_bytes((k,))
+    stored = bytes_of(info)
     step = max(1, _RUN // k // _ALIGNED) * _ALIGNED
     for begin in range(0, n, step):
-        data = np.frombuffer(info.data[begin * row : min(begin + step, n) * row], np.uint8)
+        data = stored[begin * row : min(begin + step, n) * row]
         rows = decode(info.format, data).reshape(-1, k)
         if not np.isfinite(rows).all():
             raise ModelError(

@@ -21,7 +21,7 @@ _STEP = re.compile(r"[0-9]+_[A-Za-z]+")
 """Folders of sentence-transformers: what is done with the rows of the model, 1_Pooling and on."""
 _CODE = ("*.py", "*.bin", "*.pt")
 """What runs when it is loaded is not handed on."""
-_OWN = ("config.json", INDEX_NAME)
+_OWN = ("config.json", INDEX_NAME, "quantize_config.json", "hf_quant_config.json")
 
 
 def folder_pieces(source: ModelSource, of: Callable[[TensorInfo], RowMethod | None]) -> list[Piece]:
@@ -82,9 +82,7 @@ def _write_weights(
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     begin = 8 + len(text)
-    with opened(path) as stream:
-        stream.write(len(text).to_bytes(8, "little") + text)
-        stream.truncate(begin + at)
+    with opened(path, len(text).to_bytes(8, "little") + text, begin + at) as stream:
         found = {name: begin + place for name, place in places.items()}
         fill(stream, pieces, found, source.release, record, told)
 

@@ -13,11 +13,11 @@ from kvasir.formats.types import STORED, TensorInfo
 from kvasir.quantize.filling import Piece, Told, WrittenTensors, copied, fill, opened
 from kvasir.quantize.gguf_rows import Blocks, ImportantRows, Squares
 from kvasir.quantize.mixtures import GgufMethod
-from kvasir.quantize.target import RowMethod
+from kvasir.quantize.target import MadeTensor, RowMethod
 from kvasir.weights.source import ModelSource
 
 _VERSION = 3
-_UINT32, _STRING = 4, 8
+_UINT32, _STRING, _ARRAY = 4, 8, 9
 _QUANTIZATION_VERSION = 2
 
 
@@ -51,16 +51,25 @@ def write_gguf_file(
     """All keys as they are, byte for byte, but those that say how weights are stored."""
     keys = _keys(source.files[0])
     keys |= {
-        "general.file_type": _number("general.file_type", method.file_type),
-        "general.quantization_version": _number(
+        "general.file_type": number_entry("general.file_type", method.file_type),
+        "general.quantization_version": number_entry(
             "general.quantization_version", _QUANTIZATION_VERSION
         ),
     }
-    keys |= {name: _text(name, value) for name, value in metadata.items()}
+    keys |= {name: text_entry(name, value) for name, value in metadata.items()}
     alignment = source.files[0].metadata.get("general.alignment", 32)
     assert isinstance(alignment, int)
+    head, places, size = gguf_head(keys, [x for piece in pieces for x in piece.targets], alignment)
+    with opened(path, head, size) as stream:
+        fill(stream, pieces, places, source.release, record, told)
+
+
+def gguf_head(
+    keys: Mapping[str, bytes], targets: Sequence[MadeTensor], alignment: int = 32
+) -> tuple[bytes, dict[str, int], int]:
+    """What lies before the tensors, the place of each in the file, and its bytes."""
     places, infos, at = dict[str, int](), b"", 0
-    for target in (x for piece in pieces for x in piece.targets):
+    for target in targets:
         places[target.name] = at
         dims = target.shape[::-1]
         kind = STORED[target.dtype].ggml_type
@@ -70,11 +79,7 @@ def write_gguf_file(
     head = MAGIC + struct.pack("<IQQ", _VERSION, len(places), len(keys))
     head += b"".join(keys.values()) + infos
     begin = -(-len(head) // alignment) * alignment
-    with opened(path) as stream:
-        stream.write(head)
-        stream.truncate(begin + at)
-        found = {name: begin + place for name, place in places.items()}
-        fill(stream, pieces, found, source.release, record, told)
+    return head, {name: begin + place for name, place in places.items()}, begin + at
 
 
 def _keys(file: TensorFile) -> dict[str, bytes]:
@@ -96,9 +101,15 @@ def _bytes(text: str) -> bytes:
     return struct.pack("<Q", len(data)) + data
 
 
-def _number(name: str, value: int) -> bytes:
+def number_entry(name: str, value: int) -> bytes:
+    """Of metadata."""
     return _bytes(name) + struct.pack("<II", _UINT32, value)
 
 
-def _text(name: str, value: str) -> bytes:
+def text_entry(name: str, value: str) -> bytes:
     return _bytes(name) + struct.pack("<I", _STRING) + _bytes(value)
+
+
+def texts_entry(name: str, values: Sequence[str]) -> bytes:
+    head = _bytes(name) + struct.pack("<IIQ", _ARRAY, _STRING, len(values))
+    return head + b"".join(map(_bytes, values))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvasir.quantize.containers import PACK_QUANTIZED, CodedRows, Container, Form, rounded_up
+from kvasir.quantize.containers import PACK_QUANTIZED, CodedRows, Container, GroupForm, rounded_up
 from kvasir.quantize.target import AnyRows, MadeTensor, Matrix, Scheme
 
 
@@ -48,8 +48,8 @@ class Groups(AnyRows, frozen=True):
         return self.container.format
 
     @property
-    def form(self) -> Form:
-        return Form(self.bits, self.group, self.is_symmetric, self.container.scales)
+    def form(self) -> GroupForm:
+        return GroupForm(self.bits, self.group, self.is_symmetric, self.container.scales)
 
     def config(self, kept: Sequence[str]) -> Scheme:
         return self.container.config(self.form, kept)

@@ -16,7 +16,7 @@ from kvasir.formats.gguf import open_gguf
 from kvasir.quantize.statistics import Inputs, Vector
 from kvasir.quantize.target import Matrix
 
-_SUMS, _COUNTS = ".in_sum2", ".counts"
+SUMS, COUNTS = ".in_sum2", ".counts"
 
 
 class Imatrix:
@@ -26,18 +26,18 @@ class Imatrix:
         """Raises ModelError for what is no such file. Matrices that lie in one tensor (experts)
         have no squares of their own here."""
         file = open_gguf(path)
-        names = [x.removesuffix(_SUMS) for x in file.tensors if x.endswith(_SUMS)]
+        names = [x.removesuffix(SUMS) for x in file.tensors if x.endswith(SUMS)]
         if file.metadata.get("general.type") != "imatrix" or not names:
             raise ModelError(
                 f"{path} is no imatrix: general.type is {file.metadata.get('general.type')!r}, and "
-                f"{len(names)} tensors end in {_SUMS}. Files of the older format (.dat) are "
+                f"{len(names)} tensors end in {SUMS}. Files of the older format (.dat) are "
                 "converted by llama-imatrix --in-file OLD --output-format gguf"
             )
         hashed, self._squares = blake2b(digest_size=16), dict[str, Vector]()
         for name in sorted(names):
             sums, counts = (
                 values_of(file.tensors[name + x]) if name + x in file.tensors else None
-                for x in (_SUMS, _COUNTS)
+                for x in (SUMS, COUNTS)
             )
             if sums is None or counts is None or not (_is_sum(sums) and _is_sum(counts)):
                 raise ModelError(f"{path}: '{name}' has no counts, or sums that are none")

@@ -72,6 +72,17 @@ class PartialOutput:
         self._journal.flush()
 
     @property
+    def n_done(self) -> int:
+        """Tensors that are there, by the journal."""
+        path = self._folder / _JOURNAL
+        return max(0, path.read_bytes().count(b"\n") - 1) if path.exists() else 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is what took long."""
+        return self.n_done > 0 or self.text.exists()
+
+    @property
     def n_bytes(self) -> int:
         """On the disk, of what was made before."""
         return sum(512 * path.stat().st_blocks for path in self._files())
@@ -85,6 +96,10 @@ class PartialOutput:
         if self._journal is not None:
             self._journal.close()
         os.close(self._lock)
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -26,13 +26,15 @@ from kvasir.quantize.judged import KEY, ROOM, Judge, fill_in
 from kvasir.quantize.mixtures import GgufMethod
 from kvasir.quantize.nvfp4 import Nvfp4Matrices, Nvfp4Rows
 from kvasir.quantize.place import PartialOutput
+from kvasir.quantize.repack import Repack, Repacked, repacked
 from kvasir.quantize.scaled import Scaled, ScalingMethod
 from kvasir.quantize.statistics import Statistics
 from kvasir.quantize.target import FolderMethod, RowMethod
 
-_SPARE = 64 << 20
+SPARE = 64 << 20
 """Bytes beyond the weights: the header, tokenizer files."""
 _GROUPS = (128, 64, 32)
+NO_ROOM = "no_room"
 VERSION = 2
 """Of the arithmetic: what was begun with another is begun again."""
 
@@ -56,6 +58,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 Method = FolderMethod | GgufMethod
+AskedMethod = Method | Repack
 CalibratedMethod = GptqGroups | ScalingMethod
 """Methods that choose by a text."""
 Calibrate = Callable[[LoadedModel, Sequence[str], Path], Statistics]
@@ -73,7 +76,7 @@ class _Plan(NamedTuple):
 
 def quantize(
     model: str | None,
-    method: Method,
+    asked: AskedMethod,
     output: Path,
     *,
     with_head: bool = False,
@@ -82,15 +85,15 @@ def quantize(
     judge: Judge | None = None,
 ) -> Made:
     """``calibrate``: for a ``CalibratedMethod``; ``judge``: of the model that is made, before it
-    has its name. Raises ConfigError where ``method`` and model do not fit, ModelError for weights
+    has its name. Raises ConfigError where the method and model do not fit, ModelError for weights
     that cannot be quantized or have no room, OSError, and what ``judge`` raises."""
     if output.exists() or output.is_symlink():
         raise ConfigError(f"--output {output} is there already: give another name, or remove it")
     if not output.absolute().parent.is_dir():
         raise ConfigError(f"--output {output}: there is no folder {output.absolute().parent}")
-    loaded = load_model(model, "none" if isinstance(method, GgufMethod) else None)
-    _check_kind(loaded, method, output)
-    choice = choose(loaded, with_head, _multiple(method))
+    loaded = load_model(model, "none" if isinstance(asked, GgufMethod) else None)
+    _check_kind(loaded, asked, output)
+    method, choice = _method(loaded, asked, with_head)
     if isinstance(method, Groups):
         _check_groups(loaded, method, choice)
     place = PartialOutput(output, _settings(loaded, method, with_head, judge))
@@ -100,7 +103,9 @@ def quantize(
             fill_in(place.made, judge(place.made))
         _keep(place.made)
         _take_name(place.made, output)
-    except (KvasirError, OSError):
+    except (KvasirError, OSError) as error:
+        if place.has_work and (isinstance(error, OSError) or error.code == NO_ROOM):
+            raise _kept(error, place) from error
         place.remove()
         raise
     else:
@@ -108,6 +113,25 @@ def quantize(
     finally:
         place.close()
     return msgspec.structs.replace(made, path=str(output))
+
+
+def _method(loaded: LoadedModel, asked: AskedMethod, with_head: bool) -> tuple[Method, Selection]:
+    """And what it is applied to."""
+    if isinstance(asked, Repack):
+        if with_head:
+            raise ConfigError("--lm-head quantizes the head, and repack nothing: leave it out")
+        return repacked(loaded, asked.container)
+    return asked, choose(loaded, with_head, _multiple(asked))
+
+
+def _kept(error: KvasirError | OSError, place: PartialOutput) -> ModelError:
+    """Of a disk that is full, or gone for a while: what took hours is there."""
+    said = error.message if isinstance(error, KvasirError) else f"{place.folder}: {error.strerror}"
+    return ModelError(
+        f"{said}. {place.n_done} tensors that are done are kept in {place.folder}: the same "
+        "command goes on with them once there is room; remove that folder to begin anew",
+        code=NO_ROOM,
+    )
 
 
 def _settings(
@@ -180,6 +204,8 @@ def _of(
     loaded: LoadedModel, method: FolderMethod, choice: Selection
 ) -> Callable[[TensorInfo], RowMethod | None]:
     quantized = frozenset(choice.quantized)
+    if isinstance(method, Repacked):
+        return method.of
     if isinstance(method, Nvfp4Rows):
         infos = [loaded.source.tensors[x] for x in choice.quantized]
         return Nvfp4Matrices(infos, folds_of(build_program(loaded.config), quantized)).of
@@ -224,7 +250,7 @@ def _calibrated(
     return Scaled(method, tensors, choice.quantized, folds, of_model)
 
 
-def _check_kind(loaded: LoadedModel, method: Method, output: Path) -> None:
+def _check_kind(loaded: LoadedModel, method: AskedMethod, output: Path) -> None:
     kind, path = loaded.source.kind, loaded.source.path
     if isinstance(method, GgufMethod) and kind != "gguf":
         raise ConfigError(
@@ -235,7 +261,7 @@ def _check_kind(loaded: LoadedModel, method: Method, output: Path) -> None:
         raise ConfigError(f"--output {output}: the name of a GGUF file ends in .gguf")
     if not isinstance(method, GgufMethod) and kind == "gguf":
         raise ConfigError(
-            f"{method.format} is made of Hugging Face folders, {path} is a GGUF file: give the "
+            f"{method.name} is made of Hugging Face folders, {path} is a GGUF file: give the "
             "model's folder, or take gguf:Q8_0, gguf:Q4_K_M and the like"
         )
 
@@ -254,12 +280,12 @@ def _check_groups(loaded: LoadedModel, method: Groups, choice: Selection) -> Non
 
 def _check_room(output: Path, n_bytes: int) -> None:
     folder = output.absolute().parent
-    free, needed = shutil.disk_usage(folder).free, n_bytes + _SPARE
+    free, needed = shutil.disk_usage(folder).free, n_bytes + SPARE
     if free < needed:
         raise ModelError(
             f"{folder} has {free / 1e9:.2f} GB free, {output.name} needs {needed / 1e9:.2f} GB: "
             "make room, or give an --output on another disk",
-            code="no_room",
+            code=NO_ROOM,
         )
 
 

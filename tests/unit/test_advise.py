@@ -220,3 +220,15 @@ def test_what_cannot_be_compared_meets_no_requirement(
         assert (
             said[AS_IT_IS] == "" and refusal in said["Q4_0"] and bool(said["Q4_0"]) == bool(gates)
         )
+
+
+def test_what_is_judged_needs_room(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the largest format that is made, before anything is measured."""
+    usage = type("Usage", (), {"free": 1_000_000})
+    monkeypatch.setattr("kvasir.bench.advise.shutil.disk_usage", lambda path: usage)
+    words = ["advise", str(folder), *LOAD, "--formats", "int8,rtn", "--text", "self"]
+    assert run_command(words) == 2
+    said = capsys.readouterr().err
+    assert "int8 is made there" in said and "TMPDIR" in said and "976.6 KiB free" in said

@@ -159,8 +159,9 @@ def test_decode_reads_its_weights_once_a_token() -> None:
 
 
 def test_a_command_keeps_file_names_of_paths_that_lead_out() -> None:
-    words = ["bench", "memory", "/models/a b.gguf", "../b.gguf", "--output=/tmp/x.json"]
-    assert command_line("kvasir", words) == "kvasir bench memory 'a b.gguf' b.gguf --output=x.json"
+    words = ["bench", "memory", "/models/a b.gguf", "../b.gguf", "--output=/tmp/x.json", "a=/b/c"]
+    kept = "kvasir bench memory 'a b.gguf' b.gguf --output=x.json a=c"
+    assert command_line("kvasir", words) == kept
     words = ["--url", "http://127.0.0.1:80/v1", "--no-numa", "bench/results/y.json", "~/z.gguf"]
     kept = "--url http://127.0.0.1:80/v1 --no-numa bench/results/y.json z.gguf"
     assert command_line("python -m bench.peers", words) == f"python -m bench.peers {kept}"

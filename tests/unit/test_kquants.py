@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from kvasir.cli.main import run_command
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError, ModelError
-from kvasir.evaluation.calibrate import Calibration
+from kvasir.evaluation.calibrate import Calibration, calibrated_by
 from kvasir.formats.decode import decode, values_of
+from kvasir.formats.gguf import open_gguf
 from kvasir.models.loaded import LoadedModel, load_model
-from kvasir.quantize.choose import Selection
+from kvasir.quantize.choose import Selection, linear_tensors
 from kvasir.quantize.gguf_rows import BLOCK_FORMATS, Blocks, ImportantRows
+from kvasir.quantize.imatrix import Imatrix
 from kvasir.quantize.kpacking import K_ENCODERS
 from kvasir.quantize.methods import method_named
 from kvasir.quantize.mixtures import GgufMethod, LayerAt, ModelSizes, fitting, read_override
@@ -213,6 +215,35 @@ def test_imatrix_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     rows = values_of(open_model(origin).tensors[name])
     data = Blocks("Q4_K", squares).encode(rows)[0]
     assert bytes(open_model(made).tensors[name].data) == data != Blocks("Q4_K").encode(rows)[0]
+
+
+def test_imatrix_files_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With what the calibration knows, as llama-imatrix names it; and weigh as the text does."""
+    origin = tiny.write_gguf_model(wide(), tmp_path / "origin.gguf")
+    made, chunks = tmp_path / "i.gguf", ("--calibration", "self", "--calibration-chunks", "2")
+    words = ["imatrix", str(origin), *chunks, "--output", str(made)]
+    assert run_command(words) == 0 and "chunks of" in capsys.readouterr().out
+    file = open_gguf(made)
+    said = {x: file.metadata[x] for x in ("general.type", "imatrix.chunk_count")}
+    assert said == {"general.type": "imatrix", "imatrix.chunk_count": 2}
+    assert list(file.metadata["imatrix.datasets"]) == ["self"]
+    model, found = load_model(str(origin)), Imatrix(made)
+    names = linear_tensors(model)
+    assert len(file.tensors) == 2 * len(names)
+    read = calibrated_by(EngineOptions(), "self", 2, lambda done, n: None, has_grams=False)(
+        model, names, tmp_path / "text"
+    )
+    for name in names:
+        expected, one = read.inputs(name), found.inputs(name)
+        assert expected is not None and one is not None
+        assert np.allclose(one.squares, expected.squares, rtol=1e-6, atol=0)
+        assert values_of(file.tensors[f"{name}.counts"]).tolist() == [[expected.n]]
+    read.close()
+    assert run_command(words) == 2 and "is there already" in capsys.readouterr().err
+    folder = tiny.write_hf(wide(), tmp_path / "folder")
+    assert run_command(["imatrix", str(folder), "--output", str(tmp_path / "x.gguf")]) == 2
+    assert "is a folder" in capsys.readouterr().err
+    assert not list(tmp_path.glob(".*")) and not list(tmp_path.glob("x*"))
 
 
 def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

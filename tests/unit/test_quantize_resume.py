@@ -3,6 +3,7 @@ number of threads."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -120,6 +121,39 @@ def test_what_is_there_is_not_made_again(tmp_path: Path, monkeypatch: pytest.Mon
     other = quantize(origin, method_named("fp8", None, None, None), tmp_path / "other")
     assert other.n_before == 0
     assert json.loads((tmp_path / "other/config.json").read_text())["quantization_config"]
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which tensors are there is kept, and gone on with; where there are none, nothing is left."""
+    origin = str(tiny.write_hf(llama(), tmp_path / "origin"))
+    quantize(origin, INT8, tmp_path / "whole")
+    n_synced, sync = [], os.fsync
+
+    def full(descriptor: int) -> None:
+        n_synced.append(descriptor)
+        if len(n_synced) > 9:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    monkeypatch.setattr("kvasir.quantize.filling.os.fsync", full)
+    with pytest.raises(ModelError, match=r"No space left.*9 tensors that are done are kept in"):
+        quantize(origin, INT8, tmp_path / "made")
+    monkeypatch.undo()
+    usage = type("Usage", (), {"free": 1_000_000})
+    monkeypatch.setattr("kvasir.quantize.quantize.shutil.disk_usage", lambda path: usage)
+    with pytest.raises(ModelError, match=r"0\.00 GB free.*kept in"):
+        quantize(origin, INT8, tmp_path / "made")
+    monkeypatch.undo()
+    assert quantize(origin, INT8, tmp_path / "made").n_before == 9
+    assert digest(tmp_path / "made") == digest(tmp_path / "whole")
+
+    def none(descriptor: int, begin: int, n: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("kvasir.quantize.filling.os.posix_fallocate", none)
+    with pytest.raises(OSError, match="No space left"):
+        quantize(origin, INT8, tmp_path / "other")
+    assert {x.name for x in tmp_path.iterdir()} == {"origin", "whole", "made"}
 
 
 def test_one_process_writes(tmp_path: Path) -> None:
