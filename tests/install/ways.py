@@ -44,9 +44,8 @@ def _pip(*words: str) -> str:
 
 def run(command: list[str], known: Mapping[str, str], timeout: float = 300) -> str:
     """What it wrote. Raises AssertionError with it when it fails."""
-    done = subprocess.run(
-        command, env=dict(known), capture_output=True, text=True, check=False, timeout=timeout
-    )
+    begin = {"env": dict(known), "cwd": "/", "timeout": timeout}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **begin)
     assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stdout
 
