@@ -72,7 +72,7 @@ class Layer:
 
     def __init__(self) -> None:
         self._bytes = io.BytesIO()
-        self._tar = tarfile.open(fileobj=self._bytes, mode="w", format=tarfile.PAX_FORMAT)
+        self._tar = tarfile.TarFile(fileobj=self._bytes, mode="w", format=tarfile.PAX_FORMAT)
 
     def add(self, item: tarfile.TarInfo, data: bytes | None = None, owner: int = 0) -> None:
         item.mtime, item.uid, item.gid, item.uname, item.gname = stamp(), owner, owner, "", ""
@@ -215,7 +215,9 @@ def image(layers: list[bytes], tag: str) -> bytes:
 
 def main(arguments: list[str]) -> int:
     deb, below, folder = map(Path, arguments)
-    files = subprocess.run(["dpkg-deb", "--fsys-tarfile", str(deb)], check=True, capture_output=True)
+    files = subprocess.run(
+        ["dpkg-deb", "--fsys-tarfile", str(deb)], check=True, capture_output=True
+    )
     layers = [system(below.read_bytes()), package(files.stdout)]
     name, version, _ = deb.stem.split("_")
     made = folder / f"{name}-{version}.oci.tar"

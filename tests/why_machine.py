@@ -1,5 +1,6 @@
-"""Timelines of an engine that is made up: what each step costs is known, and what delays a request is
-put there."""
+"""Timelines of an engine that is made up: what each step costs is known, and what delays a request
+is put there.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Every cause of a slow answer, put into timelines of a made-up engine at random, and what is said of
-them: ``python -m tests.why_runs [--runs 20] [--output FILE]``.
+"""Every cause of a slow answer, put into timelines of a made-up engine at random, and what is said
+of them: ``python -m tests.why_runs [--runs 20] [--output FILE]``.
 
-Steps take what a cost model says, times a factor of their own; how long the cause delays, what stands
-beside the request and how long its answer is are drawn. It is told right where the cause is named and
-its seconds are within a tenth of those that were put there.
+Steps take what a cost model says, times a factor of their own; how long the cause delays, what
+stands beside the request and how long its answer is are drawn. It is told right where the cause is
+named and its seconds are within a tenth of those that were put there.
 """
 
 from __future__ import annotations

@@ -12,5 +12,5 @@ def module_command(module: str) -> tuple[str, ...]:
     """Of ``module`` in this interpreter. With ``-m`` alone Python would look into the working
     directory first, where a clone of the sources, or anybody's ``json.py``, may lie; a package that
     lies there itself is found there."""
-    alone = () if _HOME == Path.cwd() else ("-P",)
+    alone = () if Path.cwd() == _HOME else ("-P",)
     return (sys.executable, *alone, "-m", module)

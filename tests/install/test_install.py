@@ -91,7 +91,7 @@ def _serves(command: list[str], known: dict[str, str]) -> None:
     with subprocess.Popen(words, env=known, cwd="/", start_new_session=True) as server:
         try:
             _wait(f"{url}/ready", server)
-            assert "<title>" in _get(f"{url}/")
+            assert "<title>" in _get(f"{url}/ui/")
             body = {"model": REPO, "prompt": "The capital of France is", "max_tokens": 4}
             asked = urllib.request.Request(
                 f"{url}/v1/completions",

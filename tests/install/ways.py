@@ -131,14 +131,10 @@ def unpacked(image: Path, root: Path) -> dict[str, dict[str, list[str]]]:
     return config
 
 
-def _inside(
-    root: Path, command: tuple[str, ...], known: Mapping[str, str], user: str
-) -> Installed:
+def _inside(root: Path, command: tuple[str, ...], known: Mapping[str, str], user: str) -> Installed:
     """With /proc and /dev as containers have them, until the command ends."""
-    script = f"""
-mount --bind /proc '{root}/proc' && mount --bind /dev '{root}/dev' && mount -t tmpfs tmpfs '{root}/dev/shm' 2>/dev/null
-exec chroot --userspec={user} '{root}' "$@"
-"""
+    binds = " && ".join(f"mount --bind /{name} '{root}/{name}'" for name in ("proc", "dev"))
+    script = f"{binds} && exec chroot --userspec={user} '{root}' \"$@\""
     start = ("unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh")
     return Installed((*start, *command), root, {"PATH": SYSTEM_PATH, **known}, root)
 

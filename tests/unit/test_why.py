@@ -26,6 +26,7 @@ from tests.why_machine import (
 )
 from tests.why_runs import CAUSES, inject
 
+
 @pytest.mark.parametrize("cause", [slots, blocks, turn])
 def test_a_wait_is_of_what_was_short(cause: Callable[[Machine], float]) -> None:
     machine = Machine()
