@@ -4,6 +4,7 @@ in the last hour, and what prompts have in common."""
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 
 from kvasir.core.messages import EngineStats, Ready
@@ -15,6 +16,7 @@ from kvasir.serve.answers.page import (
     DashboardKv,
     DashboardPrefixes,
     DiskFigures,
+    SharedPrefix,
 )
 from kvasir.serve.dashboard import (
     MAX_STEPS,
@@ -29,12 +31,13 @@ from kvasir.serve.dashboard import (
     window,
 )
 from kvasir.serve.exchange import Exchange
-from kvasir.serve.prefixes import MAX_TOKENS, tree
+from kvasir.serve.prefixes import MAX_TOKENS, KnownPrompt, tree
 from kvasir.serve.query import read_query
 from kvasir.serve.service import Service
 from kvasir.serve.slices import Work
 from kvasir.timing.records import StepRecord
 from kvasir.timing.timeline import Timeline
+from kvasir.tokenizer.tokenizer import Tokenizer
 
 SHOWN_TOKENS = 16
 """Of each run, as text."""
@@ -85,27 +88,35 @@ async def get_prefixes(service: Service, exchange: Exchange) -> None:
     model = service.default
     text, _ = await model.open()
     own, n_others = service.prefixes.of(service.owner(exchange), model.root)
-    found = await model.client.slices.run(tree(own, model.client.timeline, SHOWN_TOKENS))
     now = service.monitor.clock()
+    work = _prefixes(own, model.client.timeline, text.tokenizer, now)
     told: DashboardPrefixes = {
         "object": "dashboard.prefixes",
         "prompts": len(own),
         "others": n_others,
         "max_tokens": MAX_TOKENS,
-        "prefixes": [
-            {
-                "parent": x.parent,
-                "start": x.start,
-                "tokens": x.n_tokens,
-                "prompts": x.n_prompts,
-                "hits": x.n_hits,
-                "age": round(max(0.0, now - x.at), 1),
-                "text": text.tokenizer.decode(x.ids, skip_special=False, continues=True),
-            }
-            for x in found
-        ],
+        "prefixes": await model.client.slices.run(work),
     }
     await exchange.send_json(told)
+
+
+def _prefixes(
+    own: Sequence[KnownPrompt], timeline: Timeline, tokenizer: Tokenizer, now: float
+) -> Work[list[SharedPrefix]]:
+    told: list[SharedPrefix] = []
+    for x in (yield from tree(own, timeline, SHOWN_TOKENS)):
+        yield
+        one: SharedPrefix = {
+            "parent": x.parent,
+            "start": x.start,
+            "tokens": x.n_tokens,
+            "prompts": x.n_prompts,
+            "hits": x.n_hits,
+            "age": round(max(0.0, now - x.at), 1),
+            "text": tokenizer.decode(x.ids, skip_special=False, continues=True),
+        }
+        told.append(one)
+    return told
 
 
 def newest(service: Service) -> Sampled:

@@ -94,8 +94,12 @@ def by_deb(deb: Path, folder: Path) -> Installed:
     """Into a small Debian of its own, by its own tools, with what the package depends on."""
     root = folder / "root"
     suite = run(["sh", "-c", ". /etc/os-release && echo $VERSION_CODENAME"], os.environ).strip()
-    words = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={deb.resolve()}", suite]
-    run([*words, str(root)], {**os.environ, "PATH": f"/usr/sbin:/sbin:{SYSTEM_PATH}"})
+    hooks = "/usr/share/mmdebstrap/hooks/file-mirror-automount"
+    words = ["mmdebstrap", "--quiet", "--variant=minbase", f"--hook-dir={hooks}"]
+    run(
+        [*words, f"--include={deb.resolve()}", suite, str(root)],
+        {**os.environ, "PATH": f"/usr/sbin:/sbin:{SYSTEM_PATH}"},
+    )
     return _inside(root, ("/usr/bin/kvasir",), {"PATH": SYSTEM_PATH, "HOME": "/tmp"}, "0:0")
 
 
@@ -104,7 +108,6 @@ def by_image(image: Path, folder: Path) -> Installed:
     root = folder / "root"
     config = unpacked(image, root)["config"]
     known = dict(line.split("=", 1) for line in config["Env"])
-    known |= {"PATH": f"{known['PATH']}"}
     assert config["Entrypoint"] == ["kvasir"]
     return _inside(root, ("/usr/bin/kvasir",), known, config["User"])
 
@@ -134,7 +137,8 @@ def unpacked(image: Path, root: Path) -> dict[str, dict[str, list[str]]]:
 def _inside(root: Path, command: tuple[str, ...], known: Mapping[str, str], user: str) -> Installed:
     """With /proc and /dev as containers have them, until the command ends."""
     binds = " && ".join(f"mount --bind /{name} '{root}/{name}'" for name in ("proc", "dev"))
-    script = f"{binds} && exec chroot --userspec={user} '{root}' \"$@\""
+    chroot = shutil.which("chroot", path=f"/usr/sbin:/sbin:{SYSTEM_PATH}")
+    script = f"{binds} && exec {chroot} --userspec={user} '{root}' \"$@\""
     start = ("unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh")
     return Installed((*start, *command), root, {"PATH": SYSTEM_PATH, **known}, root)
 
