@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -93,7 +94,7 @@ def by_pipx(wheel: Path, folder: Path) -> Installed:
 def by_deb(deb: Path, folder: Path) -> Installed:
     """Into a small Debian of its own, by its own tools, with what the package depends on."""
     root = folder / "root"
-    suite = run(["sh", "-c", ". /etc/os-release && echo $VERSION_CODENAME"], os.environ).strip()
+    suite = platform.freedesktop_os_release()["VERSION_CODENAME"]
     hooks = "/usr/share/mmdebstrap/hooks/file-mirror-automount"
     words = ["mmdebstrap", "--quiet", "--variant=minbase", f"--hook-dir={hooks}"]
     run(
