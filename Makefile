@@ -91,7 +91,7 @@ test-long: $(VENV)/.built $(VENV)/.dev
 		tests/prop/test_scheduler_runs.py tests/prop/test_whole_engine.py tests/diff/test_state_exactness.py \
 		tests/diff/test_kv_exactness.py tests/diff/test_reference_exactness.py tests/diff/test_toy_backend.py \
 		tests/diff/test_sampling_support.py tests/e2e/test_borders.py tests/e2e/test_images.py tests/unit/test_tokenizer_time.py \
-		tests/unit/test_families.py tests/e2e/test_many_schemas.py $(ARGS)
+		tests/unit/test_families.py tests/unit/test_why.py tests/e2e/test_many_schemas.py $(ARGS)
 
 # CommonMark's examples lie in the source of markdown-it-py; a browser is not fetched, what drives it is; types are checked where npm is.
 test-page: $(VENV)/.built $(VENV)/.dev

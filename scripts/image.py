@@ -72,7 +72,7 @@ class Layer:
 
     def __init__(self) -> None:
         self._bytes = io.BytesIO()
-        self._tar = tarfile.open(fileobj=self._bytes, mode="w", format=tarfile.PAX_FORMAT)
+        self._tar = tarfile.TarFile(fileobj=self._bytes, mode="w", format=tarfile.PAX_FORMAT)
 
     def add(self, item: tarfile.TarInfo, data: bytes | None = None, owner: int = 0) -> None:
         item.mtime, item.uid, item.gid, item.uname, item.gname = stamp(), owner, owner, "", ""
@@ -89,7 +89,7 @@ class Layer:
         item.type, item.mode = tarfile.DIRTYPE, mode
         self.add(item, owner=owner)
 
-    def bytes(self) -> bytes:
+    def packed(self) -> bytes:
         self._tar.close()
         return self._bytes.getvalue()
 
@@ -126,7 +126,7 @@ def system(data: bytes) -> bytes:
     layer.file("etc/passwd", PASSWD.encode())
     layer.file("etc/group", GROUP.encode())
     layer.file(BUNDLE, b"".join(certificates))
-    return layer.bytes()
+    return layer.packed()
 
 
 def package(data: bytes) -> bytes:
@@ -144,7 +144,7 @@ def package(data: bytes) -> bytes:
                 tag = sys.implementation.cache_tag
                 layer.file(f"{folder}/__pycache__/{name[:-3]}.{tag}.pyc", compiled)
     layer.folder(STATE, 0o700, USER)
-    return layer.bytes()
+    return layer.packed()
 
 
 def _compiled(name: str, source: bytes) -> bytes:
@@ -176,8 +176,8 @@ class Archive:
     def text(self, name: str, value: object) -> None:
         self._layer.file(name, json.dumps(value).encode())
 
-    def bytes(self) -> bytes:
-        return self._layer.bytes()
+    def packed(self) -> bytes:
+        return self._layer.packed()
 
 
 def image(layers: list[bytes], tag: str) -> bytes:
@@ -210,12 +210,14 @@ def image(layers: list[bytes], tag: str) -> bytes:
     archive.text("index.json", index)
     places = ["blobs/sha256/" + x["digest"][7:] for x in (described, *parts)]
     archive.text("manifest.json", [{"Config": places[0], "RepoTags": [tag], "Layers": places[1:]}])
-    return archive.bytes()
+    return archive.packed()
 
 
 def main(arguments: list[str]) -> int:
     deb, below, folder = map(Path, arguments)
-    files = subprocess.run(["dpkg-deb", "--fsys-tarfile", str(deb)], check=True, capture_output=True)
+    files = subprocess.run(
+        ["dpkg-deb", "--fsys-tarfile", str(deb)], check=True, capture_output=True
+    )
     layers = [system(below.read_bytes()), package(files.stdout)]
     name, version, _ = deb.stem.split("_")
     made = folder / f"{name}-{version}.oci.tar"

@@ -155,6 +155,12 @@ ROUTES = described(
         _get(
             "/v1/dashboard/history", routes_dashboard.get_history, "metrics", page.DashboardHistory
         ),
+        _get(
+            "/v1/dashboard/prefixes",
+            routes_dashboard.get_prefixes,
+            "metrics",
+            page.DashboardPrefixes,
+        ),
         _get("/v1/timeline", routes_timeline.get_timeline, "inference", own.StepTimeline),
         _get("/v1/kv_cache", routes_timeline.get_kv_cache, "inference", own.KvCache),
         _get("/api/tags", routes_ollama.get_tags, "inference", ollama.Tags),

@@ -1,8 +1,10 @@
-"""GET /v1/dashboard and /v1/dashboard/history: how the server does now, and in the last hour."""
+"""GET /v1/dashboard, /v1/dashboard/history and /v1/dashboard/prefixes: how the server does now, and
+in the last hour, and what prompts have in common."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 
 from kvasir.core.messages import EngineStats, Ready
@@ -12,7 +14,9 @@ from kvasir.serve.answers.page import (
     DashboardCore,
     DashboardHistory,
     DashboardKv,
+    DashboardPrefixes,
     DiskFigures,
+    SharedPrefix,
 )
 from kvasir.serve.dashboard import (
     MAX_STEPS,
@@ -27,11 +31,16 @@ from kvasir.serve.dashboard import (
     window,
 )
 from kvasir.serve.exchange import Exchange
+from kvasir.serve.prefixes import MAX_TOKENS, KnownPrompt, tree
 from kvasir.serve.query import read_query
 from kvasir.serve.service import Service
 from kvasir.serve.slices import Work
 from kvasir.timing.records import StepRecord
 from kvasir.timing.timeline import Timeline
+from kvasir.tokenizer.tokenizer import Tokenizer
+
+SHOWN_TOKENS = 16
+"""Of each run, as text."""
 
 
 async def get_dashboard(service: Service, exchange: Exchange) -> None:
@@ -71,6 +80,43 @@ async def get_history(service: Service, exchange: Exchange) -> None:
         "blocks_used": [x.blocks_used for x in later],
     }
     await exchange.send_json(history)
+
+
+async def get_prefixes(service: Service, exchange: Exchange) -> None:
+    """What the newest prompts of this key begin with. Prompts of other keys are counted alone."""
+    read_query(exchange, ())
+    model = service.default
+    text, _ = await model.open()
+    own, n_others = service.prefixes.of(service.owner(exchange), model.root)
+    now = service.monitor.clock()
+    work = _prefixes(own, model.client.timeline, text.tokenizer, now)
+    told: DashboardPrefixes = {
+        "object": "dashboard.prefixes",
+        "prompts": len(own),
+        "others": n_others,
+        "max_tokens": MAX_TOKENS,
+        "prefixes": await model.client.slices.run(work),
+    }
+    await exchange.send_json(told)
+
+
+def _prefixes(
+    own: Sequence[KnownPrompt], timeline: Timeline, tokenizer: Tokenizer, now: float
+) -> Work[list[SharedPrefix]]:
+    told: list[SharedPrefix] = []
+    for x in (yield from tree(own, timeline, SHOWN_TOKENS)):
+        yield
+        one: SharedPrefix = {
+            "parent": x.parent,
+            "start": x.start,
+            "tokens": x.n_tokens,
+            "prompts": x.n_prompts,
+            "hits": x.n_hits,
+            "age": round(max(0.0, now - x.at), 1),
+            "text": tokenizer.decode(x.ids, skip_special=False, continues=True),
+        }
+        told.append(one)
+    return told
 
 
 def newest(service: Service) -> Sampled:

@@ -169,6 +169,9 @@ async def answer(
         served = Served(*what, seconds, began, waits, due, exchange.backpressure)
         exchange.note({"response": envelope.id})
         service.served.add(served)
+        job = resolved.job
+        if not job.media:  # what their tokens stand for is not in their ids
+            service.prefixes.add(owner, model.root, first, job.context, began, job.prompts[0])
         service.sessions.ran(owner, session, Ran(model.root, served.ids))
 
     if keep is not None and keep.is_resumable:

@@ -7,7 +7,6 @@ its event loop have streams to look after. Who goes away ends it; what came so f
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ from kvasir.library.stored import Defaults, StoredModel
 from kvasir.serve import ndjson
 from kvasir.serve.dialects.ollama import error_of
 from kvasir.serve.exchange import Exchange
+from kvasir.serve.interpreter import module_command
 from kvasir.serve.protocol.parse import Allowed, parse_request
 from kvasir.serve.resolved import Json
 from kvasir.serve.service import Service
@@ -86,7 +86,7 @@ async def post_pull(service: Service, exchange: Exchange) -> None:
             f"{name[:200]!r} is no name of the Hugging Face hub: use ORG/REPO or ORG/REPO:QUANT",
             param="model",
         )
-    command = (sys.executable, "-m", "kvasir", "pull", "--json", "--", name)
+    command = (*module_command("kvasir"), "pull", "--json", "--", name)
     async with _running(command) as process:
         watch = asyncio.create_task(exchange.disconnected())
         try:

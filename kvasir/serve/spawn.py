@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from dataclasses import asdict
 
 import msgspec
@@ -18,6 +17,7 @@ from kvasir.config.options import EngineOptions
 from kvasir.serve import framing
 from kvasir.serve.death import describe_end, is_fault
 from kvasir.serve.heartbeat import Heartbeat, new_memory
+from kvasir.serve.interpreter import module_command
 
 
 class EngineChild(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ def spawn_engine(options: EngineOptions, module: str = ENGINE_MODULE) -> EngineC
     try:
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno()), str(memory)],
+                [*module_command(module), str(theirs.fileno()), str(memory)],
                 pass_fds=(theirs.fileno(), memory),
                 stdin=subprocess.DEVNULL,
             )

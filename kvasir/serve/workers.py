@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from kvasir.core.errors import KvasirError
+from kvasir.serve.interpreter import module_command
 
 START_SECONDS = 60.0
 """For the process to start, on a busy machine."""
@@ -77,7 +77,7 @@ class WorkerProcess:
 
     async def _start(self, module: str, arguments: Sequence[str]) -> Process:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", module, *arguments),
+            *(*module_command(module), *arguments),
             stdin=PIPE,
             stdout=PIPE,
             limit=self._max_line,

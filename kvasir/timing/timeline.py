@@ -166,6 +166,13 @@ class Timeline:
         marks = () if life is None else life.marks
         return next((mark.at for mark in marks if mark.kind == "started"), None)
 
+    def hit(self, request_id: int) -> int:
+        """Tokens of its prompt that a request found computed when it started; 0 where that is not
+        known."""
+        life = self._live.get(request_id) or self._finished.get(request_id)
+        marks = () if life is None else life.marks
+        return next((mark.n_tokens for mark in marks if mark.kind == "started"), 0)
+
     def recent(self, n_steps: int) -> tuple[StepRecord, ...]:
         """The last ``n_steps`` steps that are remembered, oldest first."""
         return self._slice(self._n_recorded - n_steps, self._n_recorded)

@@ -213,3 +213,24 @@ def test_causes_that_are_made_are_those_that_are_named(server: StartServer) -> N
             os.kill(own.engine_pid(), signal.SIGKILL)
             restarted = why_of(own, third.result().json()["id"])
             assert restarted["cause"] == "restart", restarted
+
+
+def test_what_prompts_have_in_common_is_told_to_their_key(
+    server: StartServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "keys"
+    alice, bob = (bearer(make(path, x, "inference", "metrics")) for x in ("alice", "bob"))
+    begin = list(range(10, 60))
+    with server(api_key_file=str(path)) as own:
+        for last in (1, 2):
+            asked = {"model": own.model, "prompt": [*begin, last], "max_tokens": 1}
+            own.http.post(f"{own.url}/v1/completions", json=asked, headers=alice).raise_for_status()
+
+        def told(whose: dict[str, str]) -> dict[str, Any]:
+            answer = own.http.get(f"{own.url}/v1/dashboard/prefixes", headers=whose)
+            return dict(answer.raise_for_status().json())
+
+        (shared,) = told(alice)["prefixes"]
+        assert (shared["tokens"], shared["prompts"], shared["parent"]) == (50, 2, -1)
+        assert shared["hits"] in (0, 1) and shared["text"]
+        assert (told(bob)["prefixes"], told(bob)["prompts"], told(bob)["others"]) == ([], 0, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -44,9 +45,8 @@ def _pip(*words: str) -> str:
 
 def run(command: list[str], known: Mapping[str, str], timeout: float = 300) -> str:
     """What it wrote. Raises AssertionError with it when it fails."""
-    done = subprocess.run(
-        command, env=dict(known), capture_output=True, text=True, check=False, timeout=timeout
-    )
+    begin = {"env": dict(known), "cwd": "/", "timeout": timeout}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **begin)
     assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stdout
 
@@ -94,9 +94,13 @@ def by_pipx(wheel: Path, folder: Path) -> Installed:
 def by_deb(deb: Path, folder: Path) -> Installed:
     """Into a small Debian of its own, by its own tools, with what the package depends on."""
     root = folder / "root"
-    suite = run(["sh", "-c", ". /etc/os-release && echo $VERSION_CODENAME"], os.environ).strip()
-    words = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={deb.resolve()}", suite]
-    run([*words, str(root)], {**os.environ, "PATH": f"/usr/sbin:/sbin:{SYSTEM_PATH}"})
+    suite = platform.freedesktop_os_release()["VERSION_CODENAME"]
+    hooks = "/usr/share/mmdebstrap/hooks/file-mirror-automount"
+    words = ["mmdebstrap", "--quiet", "--variant=minbase", f"--hook-dir={hooks}"]
+    run(
+        [*words, f"--include={deb.resolve()}", suite, str(root)],
+        {**os.environ, "PATH": f"/usr/sbin:/sbin:{SYSTEM_PATH}"},
+    )
     return _inside(root, ("/usr/bin/kvasir",), {"PATH": SYSTEM_PATH, "HOME": "/tmp"}, "0:0")
 
 
@@ -105,7 +109,6 @@ def by_image(image: Path, folder: Path) -> Installed:
     root = folder / "root"
     config = unpacked(image, root)["config"]
     known = dict(line.split("=", 1) for line in config["Env"])
-    known |= {"PATH": f"{known['PATH']}"}
     assert config["Entrypoint"] == ["kvasir"]
     return _inside(root, ("/usr/bin/kvasir",), known, config["User"])
 
@@ -132,14 +135,11 @@ def unpacked(image: Path, root: Path) -> dict[str, dict[str, list[str]]]:
     return config
 
 
-def _inside(
-    root: Path, command: tuple[str, ...], known: Mapping[str, str], user: str
-) -> Installed:
+def _inside(root: Path, command: tuple[str, ...], known: Mapping[str, str], user: str) -> Installed:
     """With /proc and /dev as containers have them, until the command ends."""
-    script = f"""
-mount --bind /proc '{root}/proc' && mount --bind /dev '{root}/dev' && mount -t tmpfs tmpfs '{root}/dev/shm' 2>/dev/null
-exec chroot --userspec={user} '{root}' "$@"
-"""
+    binds = " && ".join(f"mount --bind /{name} '{root}/{name}'" for name in ("proc", "dev"))
+    chroot = shutil.which("chroot", path=f"/usr/sbin:/sbin:{SYSTEM_PATH}")
+    script = f"{binds} && exec {chroot} --userspec={user} '{root}' \"$@\""
     start = ("unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh")
     return Installed((*start, *command), root, {"PATH": SYSTEM_PATH, **known}, root)
 

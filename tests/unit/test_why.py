@@ -2,119 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kvasir.serve.backpressure import Backpressure
-from kvasir.serve.slices import at_once
-from kvasir.timing.cost import CostModel, Costs, Load, chunk_load
-from kvasir.timing.records import Mark, StepRecord
+from kvasir.timing.cost import Load, chunk_load
+from kvasir.timing.records import StepRecord
 from kvasir.timing.sentences import SENTENCES, sentence
-from kvasir.timing.timeline import Timeline
-from kvasir.timing.why import (
-    Began,
-    EnginePlaces,
-    TimePart,
-    Unread,
-    Why,
-    all_read,
-    explain,
-    fitted,
+from kvasir.timing.why import TimePart, Why
+from tests.why_machine import (
+    N_OUTPUT,
+    N_PROMPT,
+    PLACES,
+    TRUE,
+    Machine,
+    blocks,
+    seconds,
+    slots,
+    turn,
 )
-
-TRUE = CostModel(Costs(step=4e-3, row=1e-3, token=2e-4, pair=1e-9, entry=1e-9))
-PLACES = EnginePlaces(n_slots=4, block_size=16)
-N_PROMPT, N_OUTPUT = 64, 200
-
-
-class Machine:
-    """Makes a timeline by hand: a clock, one request that matters (1), and others."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.timeline = Timeline(lambda: self.now)
-        self.n = 0
-
-    def mark(self, kind: str, n_tokens: int = 0, *, of: int = 1) -> None:
-        self.timeline.add(Mark(of, self.now, kind, n_tokens))
-
-    def step(
-        self,
-        decodes: tuple[int, ...] = (),
-        chunks: tuple[tuple[int, int, int], ...] = (),
-        *,
-        slower: float = 1.0,
-        blocks_free: int = 100,
-        n_waiting: int = 0,
-    ) -> None:
-        load = Load(*(len(decodes) * x for x in chunk_load(1, N_PROMPT)))
-        for _, start, n in chunks:
-            load = load.plus(chunk_load(n, start))
-        seconds = TRUE.step_seconds(load) * slower
-        record = StepRecord(
-            self.n, self.now, seconds, decodes, chunks, (), (), n_waiting, blocks_free
-        )
-        self.timeline.add(record)
-        self.n += 1
-        self.now += seconds
-
-    def usual(self) -> None:
-        """Steps of others, before all: what steps cost is known from these."""
-        for i in range(120):
-            self.step(tuple(range(10, 11 + i % 4)))
-            self.step((10,), ((11, 0, 16 * (1 + i % 4)),))
-
-    def prompt(self, beside: tuple[int, ...] = ()) -> None:
-        self.step(beside, ((1, 0, N_PROMPT),))
-
-    def answer(self, n: int = N_OUTPUT, beside: tuple[int, ...] = (), slower: float = 1.0) -> None:
-        for _ in range(n):
-            self.step((1, *beside), slower=slower)
-
-    def why(
-        self,
-        *,
-        received: float | None = None,
-        compile_seconds: float = 0.0,
-        loads: bool = False,
-        unread: Unread = all_read,
-    ) -> Why:
-        story = self.timeline.story(1)
-        assert story is not None
-        costs = at_once(fitted(self.timeline.recent(5000)[:240], N_PROMPT))
-        steps = self.timeline.steps_of(1)
-        begun = story.arrived if received is None else received
-        began = Began(begun, compile_seconds, loads)
-        return at_once(explain(story, steps, costs, PLACES, began, unread))
-
-
-def seconds(why: Why, cause: str) -> float:
-    return sum(part.seconds for part in why.parts if part.cause == cause)
-
-
-def wait(machine: Machine, beside: tuple[int, ...], blocks_free: int) -> None:
-    for _ in range(100):
-        machine.step(beside, n_waiting=1, blocks_free=blocks_free)
-
-
-def slots(machine: Machine) -> float:
-    began = machine.now
-    wait(machine, (10, 11, 12, 13), 100)
-    return machine.now - began
-
-
-def blocks(machine: Machine) -> float:
-    began = machine.now
-    wait(machine, (10, 11), 1)
-    return machine.now - began
-
-
-def turn(machine: Machine) -> float:
-    began = machine.now
-    wait(machine, (10, 11), 100)
-    return machine.now - began
+from tests.why_runs import CAUSES, inject
 
 
 @pytest.mark.parametrize("cause", [slots, blocks, turn])
@@ -309,3 +219,11 @@ def test_every_cause_has_a_sentence_and_a_remedy() -> None:
         told, helps = sentence(why, PLACES)
         assert told.startswith("1.50 s of 2.00 s: ") and "{" not in told
         assert helps == remedy != ""
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_causes_at_random_are_named_and_their_seconds_told(cause: str | None) -> None:
+    n_runs = 20 if os.environ.get("KVASIR_LONG") else 3
+    told = [inject(cause, seed) for seed in range(n_runs)]
+    wrong = [(x.cause, x.truth, x.why) for x in told if not (x.is_named and x.is_right)]
+    assert len(wrong) <= n_runs * 0.05

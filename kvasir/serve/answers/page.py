@@ -150,6 +150,34 @@ class Dashboard(DashboardCore):
     kv: DashboardKv
 
 
+class SharedPrefix(TypedDict):
+    """A run of tokens that prompts of the key that asks have in the same place."""
+
+    parent: int
+    """Index of the run before it; -1 at the beginning of prompts."""
+    start: int
+    tokens: int
+    prompts: int
+    hits: int
+    """Of these, those that found all of it computed."""
+    age: float
+    """Seconds since the newest of them."""
+    text: str
+    """How it begins."""
+
+
+class DashboardPrefixes(TypedDict):
+    """Parents before their children; of the beginnings of the newest prompts."""
+
+    object: Literal["dashboard.prefixes"]
+    prompts: int
+    others: int
+    """Prompts of other keys, of which no more is said."""
+    max_tokens: int
+    """Of each prompt that are looked at."""
+    prefixes: list[SharedPrefix]
+
+
 class DashboardHistory(TypedDict):
     """Columns of equal length, oldest first."""
 

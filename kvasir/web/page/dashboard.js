@@ -18,8 +18,9 @@ class Dashboard extends HTMLElement {
     this.now = h('div', { class: 'tiles' });
     this.charts = h('div', { class: 'charts' });
     this.past = h('div', { class: 'charts' });
+    this.prompts = h('div', { class: 'charts' });
     this.note = h('p', { class: 'note', role: 'status' }, 'Looking…');
-    this.append(h('h1', {}, 'Dashboard'), this.note, this.now, this.charts, h('h2', {}, 'The last hour'), this.past);
+    this.append(h('h1', {}, 'Dashboard'), this.note, this.now, this.charts, h('h2', {}, 'The last hour'), this.past, this.prompts);
     this.look();
     this.lookBack();
   }
@@ -43,6 +44,7 @@ class Dashboard extends HTMLElement {
   async lookBack() {
     while (this.isHere) {
       if (!this.isStill) await this.tell(() => json('v1/dashboard/history'), (told) => this.showPast(told));
+      if (!this.isStill) await this.tell(() => json('v1/dashboard/prefixes'), (told) => this.prompts && fill(this.prompts, prefixes(told)));
       await new Promise((resolve) => setTimeout(resolve, HISTORY));
     }
   }
@@ -166,6 +168,21 @@ function refusals(told) {
   return h('section', { class: 'chart' }, h('h2', {}, 'Ends and refusals since the start'),
     plainTable('Choices that ended', ['Ended by', 'Choices'], rows(told.finished)),
     Object.keys(told.refusals).length ? plainTable('Failed and refused requests', ['Refused for', 'Requests'], rows(told.refusals)) : h('p', { class: 'note' }, 'Nothing was refused.'));
+}
+
+/** What prompts begin with alike: a row for each run of tokens, moved in below the one before it. @param {any} told */
+function prefixes(told) {
+  /** @type {number[]} */
+  const depths = [];
+  const rows = told.prefixes.map((/** @type {any} */ run) => {
+    depths.push(run.parent < 0 ? 0 : depths[run.parent] + 1);
+    const name = `${'↳ '.repeat(Math.min(depths[depths.length - 1], 8))}${run.text.replace(/\s+/g, ' ')}…`;
+    return [name, count(run.tokens), count(run.prompts), count(run.hits), duration(run.age)];
+  });
+  const others = told.others ? ` ${count(told.others)} of other keys are not looked into.` : '';
+  return h('section', { class: 'chart' }, h('h2', {}, 'Prompts that begin alike'),
+    rows.length ? plainTable('Prompts that begin alike', ['Begins', 'Tokens', 'Prompts', 'Found computed', 'Last, ago'], rows) : null,
+    h('p', { class: 'note' }, `Of the newest ${count(told.prompts)} prompts, their first ${count(told.max_tokens)} tokens.${others}`));
 }
 
 /** @param {any} told */
