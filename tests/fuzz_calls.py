@@ -75,7 +75,8 @@ def check_nothing_lost(form: ToolFormat, text: str, pieces: Sequence[Piece]) -> 
     said = [p.text for p in pieces if not isinstance(p, CallBegin | CallArguments)]
     rest = iter(text)
     assert all(char in rest for char in "".join(said)), (text, pieces)
-    if n_calls and form.arguments is not None or "$i" in form.call and may_call(form, text):
+    has_id = "$i" in form.call and may_call(form, text)
+    if has_id or (n_calls and form.arguments is not None):
         return
     kept = "".join(p.name if isinstance(p, CallBegin) else p.text for p in pieces)
     marks = (

@@ -111,7 +111,7 @@ def lost_with(n_streams: int) -> Read:
 
 
 COSTS_OF_SCHEMAS = tuple(
-    most(f"tokens a second lost to schemas of MaskBench in lists, each another, SmolLM2-135M, {said}",
+    most(f"tokens a second lost to schemas of MaskBench, each another, SmolLM2-135M, {said}",
          SCHEMAS_COST, lost_with(n), bound, "{:.1%}")
     for (n, said), bound in zip(STREAMS, (0.03, 0.04), strict=True)
 )  # fmt: skip

@@ -131,9 +131,7 @@ def write_command(
 @click.option("--max-tokens", default=48, show_default=True)
 @click.option("--runs", default=5, show_default=True)
 @_OUTPUT
-def cost(
-    file: Path, model: str | None, max_tokens: int, runs: int, output: Path | None
-) -> None:
+def cost(file: Path, model: str | None, max_tokens: int, runs: int, output: Path | None) -> None:
     """Tokens a second that one stream and 64 lose to the schemas, each in an endless list, no
     forced tokens ahead."""
     loaded = load_model(model)

@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from kvasir.grammar.refusals import refused
 from kvasir.grammar.followers import Follower, FreeFollower, LimitedFollower, ThinkingClock
+from kvasir.grammar.refusals import refused
 from kvasir.grammar.thinking import grammar_in, limit_in
 from kvasir.sampling.masks import Bits, NativeFill, allows
 

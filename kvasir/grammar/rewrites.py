@@ -55,13 +55,13 @@ def _patterns_of_names(schema: dict[str, Any], place: SchemaPlace) -> dict[str, 
     found = schema["patternProperties"]
     if not isinstance(found, dict):
         return schema
+    if _is_free(schema.get("additionalProperties", True)):
+        found = {name: said for name, said in found.items() if not _is_free(said)}
     every = [name for name in found if name in EVERY]
     if len(every) == 1:
         said, others = found[every[0]], _without(found, *every)
         if _is_free(said) or not (others or schema.get("properties")):
             schema, found = {**schema, "additionalProperties": said}, others
-    if _is_free(schema.get("additionalProperties", True)):
-        found = {name: said for name, said in found.items() if not _is_free(said)}
     rest = _without(schema, "patternProperties")
     return {**rest, "patternProperties": found} if found else rest
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests import tool_templates
 from tests.e2e.harness import MODEL, Server, running_server
-from tests.e2e.test_tools import MESSAGES, TOOLS, ask
+from tests.e2e.test_tools import MESSAGES, TOOLS, ask, client_of
 from tests.e2e.toy_model import write_toy_model
 
 
@@ -62,3 +62,23 @@ def test_an_echo_stands_before_a_call(tooled: Server) -> None:
         stream = client.chat.completions.create(**asked, stream=True)
         deltas = [choice.delta.content or "" for event in stream for choice in event.choices]
     assert "".join(deltas) == "So: "
+
+
+@pytest.mark.parametrize("n", range(1, 42, 4))
+def test_a_required_call_that_is_cut_is_no_text(tooled: Server, n: int) -> None:
+    """As with OpenAI: the answer ends with "length", and has what there is of the call."""
+    fields = {"tools": TOOLS, "tool_choice": "required", "max_tokens": n, "seed": 1}
+    (choice,) = ask(tooled, fields)["choices"]
+    assert choice["finish_reason"] == "length" and not choice["message"]["content"]
+    calls = choice["message"].get("tool_calls") or ()
+    with client_of(tooled) as client:
+        stream = client.chat.completions.create(
+            model=MODEL, messages=MESSAGES, stream=True, **fields
+        )
+        told = [x for event in stream for x in event.choices]
+    assert not any(x.delta.content for x in told) and told[-1].finish_reason == "length"
+    written = [x.function for c in told for x in c.delta.tool_calls or ()]
+    assert "".join(x.arguments or "" for x in written) == "".join(
+        call["function"]["arguments"] for call in calls
+    )
+    assert [x.name for x in written if x.name] == [call["function"]["name"] for call in calls]

@@ -95,26 +95,6 @@ def test_required_calls_are_valid(tooled: Server) -> None:
     assert n_finished > 0
 
 
-@pytest.mark.parametrize("n", range(1, 42, 4))
-def test_a_required_call_that_is_cut_is_no_text(tooled: Server, n: int) -> None:
-    """As with OpenAI: the answer ends with "length", and has what there is of the call."""
-    fields = {"tools": TOOLS, "tool_choice": "required", "max_tokens": n, "seed": 1}
-    (choice,) = ask(tooled, fields)["choices"]
-    assert choice["finish_reason"] == "length" and not choice["message"]["content"]
-    calls = choice["message"].get("tool_calls") or ()
-    with client_of(tooled) as client:
-        stream = client.chat.completions.create(
-            model=MODEL, messages=MESSAGES, stream=True, **fields
-        )
-        told = [x for event in stream for x in event.choices]
-    assert not any(x.delta.content for x in told) and told[-1].finish_reason == "length"
-    written = [x.function for c in told for x in c.delta.tool_calls or ()]
-    assert "".join(x.arguments or "" for x in written) == "".join(
-        call["function"]["arguments"] for call in calls
-    )
-    assert [x.name for x in written if x.name] == [call["function"]["name"] for call in calls]
-
-
 def gathered(stream: Any) -> tuple[list[tuple[str, str, str]], str | None]:
     calls: list[list[str]] = []
     finish = None

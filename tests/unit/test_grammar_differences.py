@@ -72,7 +72,7 @@ REFUSED: dict[str, list[Any]] = {
         {"type": "object", "minProperties": 2},
         {**OBJECT, "maxProperties": 1},
     ],
-    "`patternProperties`": [{"type": "object", "patternProperties": {"a": {"minimum": 1}, "b": {"minimum": 1}}}],
+    "`patternProperties`": [{"patternProperties": {"a": {"minimum": 1}, "b": {"minimum": 1}}}],
     "`pattern`": [
         {"type": "string", "pattern": "(?=a)"},
         {"type": "string", "pattern": r"\bfoo"},
