@@ -18,8 +18,9 @@ constexpr bool is_latent_dim(int64_t size, int64_t latent) {
 // all of them.
 constexpr int kLatentHeads = 16;
 
-// Types of cache entries (kvasir/exec/reference/kvtypes.py says how they are rounded). Types with scales have a bf16 one
-// per (token, head), K and V each: value = code * scale; a head that is not finite has the scale NaN.
+// Types of cache entries (kvasir/exec/reference/kvtypes.py says how they are rounded). Types with scales have
+// a bf16 one per (token, head), K and V each: value = code * scale; a head that is not finite has the scale
+// NaN.
 KVASIR_ENUM(KvType, f32, bf16, int8, fp8_e4m3, fp8_e5m2);
 struct KvTypeSize {
   int element, scale;  // bytes; no scale: 0

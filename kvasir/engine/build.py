@@ -58,6 +58,11 @@ class BuiltEngine(msgspec.Struct, frozen=True):
         asked = self.config.speculation
         return "" if asked is None else asked.name
 
+    @property
+    def follows_drafts(self) -> bool:
+        """Sampled answers depend on what is drafted."""
+        return self.config.sizes.kept_drafts > 0
+
     def ready(self) -> Ready:
         """What the API process needs to know."""
         sizes = self.config.sizes
@@ -73,7 +78,7 @@ class BuiltEngine(msgspec.Struct, frozen=True):
             reasons=self.config.reasons,
             warnings=self.config.warnings,
             drafter=self.drafter,
-            follows_drafts=sizes.kept_drafts > 0,
+            follows_drafts=self.follows_drafts,
             vectors=self.config.model.vectors,
         )
 

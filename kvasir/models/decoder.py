@@ -14,7 +14,7 @@ from kvasir.models.linear_scan import linear_scan
 from kvasir.models.lm_head import record_head
 from kvasir.models.merged_rows import merged_rows
 from kvasir.models.parts import (
-    Recorder,
+    LayerRecorder,
     layer_embeddings,
     quick_rows,
     record_act,
@@ -99,7 +99,7 @@ def record_reading_block(builder: Builder, config: ModelConfig, x: str, read: st
     return block.reading(x, read)
 
 
-class _Block(Recorder):
+class _Block(LayerRecorder):
     """Records one decoder block."""
 
     def __init__(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kvasir.ir.program import KVSpec
-from kvasir.models.parts import Recorder
+from kvasir.models.parts import LayerRecorder
 from kvasir.models.spec import LatentSpec, LayerSpec
 
 
-def latent_attention(layer: Recorder, own: LayerSpec, spec: LatentSpec, x: str) -> str:
+def latent_attention(layer: LayerRecorder, own: LayerSpec, spec: LatentSpec, x: str) -> str:
     """Absorbed, prefill too: matrices of keys meet the queries, those of values the result."""
     builder, config = layer.builder, layer.config
     heads, size, biased = own.n_heads, own.head_dim, config.block.qkv_bias

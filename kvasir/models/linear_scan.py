@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from kvasir.ir.program import Attr, state_spec
-from kvasir.models.parts import Recorder, record_head_norm, record_scale
+from kvasir.models.parts import LayerRecorder, record_head_norm, record_scale
 from kvasir.models.spec import ScanSpec
 
 DELTA_EPS = 1e-6
@@ -12,7 +12,7 @@ DELTA_EPS = 1e-6
 _GATES = {"ssd": "silu", "delta": "silu", "kda": "sigmoid"}
 
 
-def linear_scan(layer: Recorder, spec: ScanSpec, x: str) -> str:
+def linear_scan(layer: LayerRecorder, spec: ScanSpec, x: str) -> str:
     """Projections, convolution, scan, gated norm, projection."""
     scan, config = _Scan(layer, spec), layer.config
     y = scan.recurrence(scan.convolution(scan.rows(x)), x)
@@ -24,7 +24,7 @@ def linear_scan(layer: Recorder, spec: ScanSpec, x: str) -> str:
 
 
 class _Scan:
-    def __init__(self, layer: Recorder, spec: ScanSpec) -> None:
+    def __init__(self, layer: LayerRecorder, spec: ScanSpec) -> None:
         self.layer, self.builder, self.config, self.spec = layer, layer.builder, layer.config, spec
         at = layer.layer
         self.kept = self.config.kept_at(at) + self.config.layers[at].attends

@@ -94,7 +94,7 @@ def quick_rows(builder: Builder, x: str, act: str, out: str) -> str:
     return record_scale(builder, x, QUICK, out) if act == QUICK_GELU else x
 
 
-class Recorder:
+class LayerRecorder:
     """Records into a layer: names of its weights and of what it makes begin with that."""
 
     def __init__(self, builder: Builder, config: ModelConfig, layer: int, prefix: str = "") -> None:
