@@ -78,16 +78,16 @@ RECYCLED, LOOKED_AHEAD = Drafts(7, by=RECYCLING), Drafts(8, by=LOOKAHEAD)
 SEEING_VARIANTS = (
     Variant("recycled, three at a time", n_seqs=3, drafts=RECYCLED),
     Variant("looked ahead, chunks of 7, staggered", chunk=7, stagger=2, drafts=LOOKED_AHEAD),
-    *[
-        Variant(
-            f"{name}, replayed, overlapped, preempted",
-            replay_after=60,
-            overlap=True,
-            n_spare_blocks=1,
-            drafts=drafts,
-        )
-        for name, drafts in (("recycled", RECYCLED), ("looked ahead", LOOKED_AHEAD))
-    ],
+    Variant("recycled, replayed, overlapped", replay_after=60, overlap=True, drafts=RECYCLED),
+    Variant("looked ahead, replayed", replay_after=60, n_seqs=3, drafts=LOOKED_AHEAD),
+    Variant("recycled, overlapped, preempted", overlap=True, n_spare_blocks=1, drafts=RECYCLED),
+    Variant(
+        "looked ahead, preempted, no spare block, chunks of 7",
+        n_seqs=16,
+        chunk=7,
+        n_spare_blocks=0,
+        drafts=LOOKED_AHEAD,
+    ),
 )
 """Drafters that see what the target finds likely."""
 SEEING_CACHED = (
