@@ -55,7 +55,7 @@ help:
 	@echo "make test-quiet   gaps of streams beside attacks, on a machine with nothing else to do"
 	@echo "make test-mix     10,000 random requests of 8 clients beside two streams (MIX=)"
 	@echo "make test-clients unmodified clients and checkers of others against a real server (SUITES=\"python node comply schemas\")"
-	@echo "make kills        a server killed 20 times beside a batch of 5,000 lines"
+	@echo "make kills        a server killed 20 times beside a batch of 5,000 lines, and beside 100 responses in the background"
 	@echo "make env          only the set-up: $(VENV), packages, build"
 	@echo "make check        ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format write"
@@ -176,7 +176,7 @@ test-quiet: $(VENV)/.built $(VENV)/.dev
 
 # The short form is part of make test.
 kills: $(VENV)/.built $(VENV)/.dev
-	KVASIR_KILLS=1 $(VENV)/bin/python -m pytest -s tests/e2e/test_state_kills.py $(ARGS)
+	KVASIR_KILLS=1 $(VENV)/bin/python -m pytest -s tests/e2e/test_state_kills.py tests/e2e/test_response_kills.py $(ARGS)
 
 test-mix: $(VENV)/.built $(VENV)/.dev
 	KVASIR_QUIET=1 MIX=$(MIX) FIRST=$(FIRST) $(VENV)/bin/python -m pytest tests/e2e/test_floods.py -k random_mix -s -o timeout=7200 $(ARGS)
