@@ -291,4 +291,4 @@ class Family(msgspec.Struct, frozen=True):
     @property
     def tower_tensors(self) -> tuple[str, ...]:
         """Begin names of tensors of the tower."""
-        return self.unread_tower if self.tower is None else self.tower.prefixes
+        return self.unread_tower + (() if self.tower is None else self.tower.prefixes)
