@@ -77,7 +77,8 @@ class _Eyes:
 
 def eyes_of(source: ModelSource) -> ModelSource | None:
     """Of a model that sees images: itself, a folder whose tower runs; or what the file beside a
-    GGUF file says, as a folder. Raises ModelError for a file that was asked for and does not run."""
+    GGUF file says, as a folder. Raises ModelError for a file that was asked for and does not
+    run."""
     if source.kind == "hf":
         return None if why_unseen(source.config) else source
     return None if source.sight is None else _opened(source, source.sight)
