@@ -8,6 +8,7 @@ from functools import partial
 from kvasir.ir.builder import Builder
 from kvasir.ir.ops.state import conv_size
 from kvasir.ir.program import Attr, KVSpec, Program, state_spec
+from kvasir.models.alibi import SLOPES
 from kvasir.models.export import NO_EXPORT, After, Export
 from kvasir.models.latent_attention import latent_attention
 from kvasir.models.linear_scan import linear_scan
@@ -161,7 +162,10 @@ class _Block:
         """The last one is normed where rows are gathered."""
         total = self._add(x, y, part)
         is_last = part == "mlp" and self.layer + 1 == len(self.config.layers)
-        return total if is_last else self._norm(total, f"{part}_norm")
+        total = total if is_last else self._norm(total, f"{part}_norm")
+        if not self.config.block.sums_twice or part == "mlp":
+            return total
+        return self._norm(self._add(x, total, "again"), "attn_norm_again")
 
     def _add(self, x: str, y: str, part: str) -> str:
         y = self._scaled(y, self.config.residual_scale, f"{part}.scaled")
@@ -209,6 +213,7 @@ class _Block:
             softcap=config.attention_softcap,
             to="f32",
             block=0,
+            **({"slopes": SLOPES} if config.block.alibi else {}),
         )
         out = self._scaled(out, config.head_share**0.5, "attn.padded")
         if config.block.output_gate:
@@ -297,7 +302,8 @@ class _Block:
         else:
             attrs: dict[str, Attr] = {"deviations": self.spec.deviations, "act": block.act}
             h = self.builder.op("sparse_gate", parts, hidden, (), **attrs)
-        return self._linear(h, f"{prefix}down", self.config.hidden_size, block.mlp_bias)
+        has_bias = block.mlp_bias or block.down_bias
+        return self._linear(h, f"{prefix}down", self.config.hidden_size, has_bias)
 
     def _mixture(self, experts: ExpertConfig, x: str) -> str:
         """Experts, and beside them those that see every token."""

@@ -62,6 +62,7 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "learned_positions": False,
         "padding_id": -1,
         "n_types": 0,
+        "positions_by": "",
         "multi_query": False,
         "grouped_query": False,
         "attention_softcap": 0.0,

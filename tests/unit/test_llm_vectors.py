@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +133,19 @@ def test_an_encoder_makes_vectors_alone(tmp_path: Path, caplog: pytest.LogCaptur
         assert not np.array_equal(*firsts)
         with pytest.raises(RequestError, match="makes vectors or labels of texts and writes none"):
             llm.generate(prompts)
+
+
+@pytest.mark.parametrize("make", [tiny_encoders.jina_v2, tiny_encoders.modern_bert])
+def test_texts_have_the_bits_that_each_has_alone(
+    make: Callable[[], tiny.TinyModel], tmp_path: Path
+) -> None:
+    """Of a model whose scores lean, and of one with windows; within a tile and over its end."""
+    prompts = [[(7 * i + n) % tiny.VOCAB for i in range(n)] for n in (3, 64, 90, 17, 65)]
+    with LLM(str(tiny.write_hf(make(), tmp_path)), threads=2, max_model_len=96) as llm:
+        together = llm.encode(prompts)
+        for prompt, output in zip(prompts, together, strict=True):
+            alone = llm.encode(prompt)[0].outputs.data
+            assert np.array_equal(output.outputs.data, alone)
 
 
 SAID: dict[str, object] = {"prompts": {"query": "ask: ", "document": ""}}
