@@ -343,6 +343,7 @@ class Kernels:
         chunked: bool = False,
         tokens: NDArray[np.int32] | None = None,
         shared: int = 0,
+        slopes: NDArray[np.float32] | None = None,
     ) -> None:
         """Tokens [t0, t1) of one sequence, one KV head; q, out are [T, n_heads * head_dim].
 
@@ -350,7 +351,8 @@ class Kernels:
         ``ends`` [T]: where the positions end that a token sees, in place of behind itself;
         ``tokens`` [n] in place of ``seq``, ``t0`` and ``t1``: each the only one of its sequence,
         whose tables agree in the first ``shared`` positions; out has a row for each, in this order;
-        ``chunked``: those of its own run of ``window`` positions.
+        ``chunked``: those of its own run of ``window`` positions; ``slopes`` [n_heads]: scores lose
+        that much for each position between query and key.
         """
     def embed(
         self,

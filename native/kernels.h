@@ -162,16 +162,17 @@ struct ComingKv {
 };
 
 // One item: query tokens [t0, t1) of one sequence against one KV head (all its query heads).
-//  score = scale * dot, then softcap * tanh(score / softcap) when softcap > 0; a key at logical position p is
-//  visible when p <= pos, or p < ends of the token where there are any, and (window == 0 or |p - pos| <
-//  window; chunked: or p / window == pos / window) and, in a tree, at or after the sequence's start, p is an
-//  ancestor. Products are of bf16 where the cache is smaller than f32. Online softmax over tiles of kAttnTile
-//  absolute logical positions inside segments of kAttnSplit; segments are computed apart and combined in
-//  ascending order. Tree rows gather their tile by logical position, so that they compute exactly what a
-//  chain would. With sinks, exp(sink of the head) joins the sum of the softmax, as a key without a value
-//  would. `partial` null: the item computes all segments and the output. Otherwise `attention` computes
-//  `segment` alone and leaves it in partial[segment], and `attention_combine`, once all segments [0, segment)
-//  have been computed, gives the output that one item would have given, bit for bit.
+//  score = scale * dot, then softcap * tanh(score / softcap) when softcap > 0, or with slopes less the slope
+//  of the head times |p - pos| (ALiBi); a key at logical position p is visible when p <= pos, or p < ends of
+//  the token where there are any, and (window == 0 or |p - pos| < window; chunked: or p / window == pos /
+//  window) and, in a tree, at or after the sequence's start, p is an ancestor. Products are of bf16 where
+//  the cache is smaller than f32. Online softmax over tiles of kAttnTile absolute logical positions inside
+//  segments of kAttnSplit; segments are computed apart and combined in ascending order. Tree rows gather
+//  their tile by logical position, so that they compute exactly what a chain would. With sinks, exp(sink of
+//  the head) joins the sum of the softmax, as a key without a value would. `partial` null: the item computes
+//  all segments and the output. Otherwise `attention` computes `segment` alone and leaves it in
+//  partial[segment], and `attention_combine`, once all segments [0, segment) have been computed, gives the
+//  output that one item would have given, bit for bit.
 //  With `tokens` the item has [t1 - t0] tokens instead, each the only one of its sequence, whose tables agree
 //  in the first `shared` positions: these are brought into the cache once for all of them. `seq` is that of
 //  the first one, out's rows are theirs in this order, and `partial` is null.
@@ -193,7 +194,8 @@ struct AttentionArgs {
   const int32_t* tokens;
   int64_t shared;
   int32_t kv_head;
-  const float* sinks;  // [n_heads] or null
+  const float* sinks;   // [n_heads] or null
+  const float* slopes;  // [n_heads] or null; not with a softcap
   int64_t segment;
   float* partial;   // [segments][attention_partial(...)] floats, 64-byte aligned, or null
   float* scratch;   // attention_scratch(...) floats, 64-byte aligned, private to the thread

@@ -88,6 +88,15 @@ _LAYER = {
     "attn.out_proj": "attn_output",
     "mlp.fc11": "ffn_up",
     "mlp.fc12": "ffn_gate",
+    "mlp.gated_layers": "ffn_up",
+    "mlp.up_gated_layer": "ffn_up",
+    "mlp.down_layer": "ffn_down",
+    "attention.self.layer_norm_q": "attn_q_norm",
+    "attention.self.layer_norm_k": "attn_k_norm",
+    "layer_norm_1": "attn_norm_2",
+    "layer_norm_2": "layer_output_norm",
+    "mlp.wo": "ffn_down",
+    "mlp.layernorm": "layer_output_norm",
     "attn_norm": "attn_norm",
     "mlp_norm": "ffn_norm",
     "attn.Wo": "attn_output",
@@ -244,6 +253,8 @@ def gguf_arch(config: Config) -> str:
     kind = str(config["model_type"])
     if config.get("use_bidirectional_attention"):
         return "gemma-embedding"
+    if config.get("position_embedding_type") == "alibi":
+        return "jina-bert-v2"
     if kind == "nemotron_h":
         return gguf_hybrid.arch(config)
     return ARCH.get(kind, kind)
@@ -278,7 +289,7 @@ def gguf_fields(config: Config) -> dict[str, object]:
         fields["expert_feed_forward_length"] = config["intermediate_size"]
     if said.get("multi_query") and not said["new_decoder_architecture"]:
         fields["attention.head_count_kv"] = 1
-    if gguf_arch(config).endswith(("bert", "embedding")):
+    if gguf_arch(config).endswith(("bert", "bert-v2", "embedding")):
         fields["attention.causal"] = False
     if config["model_type"] == "modernbert":
         fields["hidden_activation"] = config["hidden_activation"]

@@ -114,6 +114,7 @@ def environment() -> CaseEnv:
     names = {f"{of}rope{n}": n for of in ("", "q_") for n in (8, 16)}
     tables = {x: uniform(f"case/{x}", (TABLE_ROWS, n), 1.0) for x, n in names.items()}
     named = {"own_ids": OWN_IDS, "target_ids": TARGET_IDS}
+    tables["slopes"] = uniform("case/slopes", (4,), 0.3, 0.4)
     return CaseEnv(tables | {x: np.array(each, np.float32) for x, each in named.items()})
 
 
@@ -281,6 +282,8 @@ def _attention_cases() -> Iterator[OpCase]:
         attrs |= {"to": "f32", "block": 0}
         yield case(f"attention-{name}", "attention", [rows("q", "T", 16 * n_heads)], **attrs)
     attrs = kv | {"n_heads": 4, "scale": 0.25, "window": 0, "softcap": 0.0, "chunked": False}
+    leans = attrs | {"slopes": "slopes", "to": "f32", "block": 0}
+    yield case("attention-alibi", "attention", [rows("q", "T", 64)], **leans)
     q, sinks = rows("q", "T", 64), weight("sinks", 4)
     for to, block in (("f32", 0), ("bf16", 0), ("q8", 32)):
         typed = attrs | {"to": to, "block": block}

@@ -101,6 +101,39 @@ def modern_bert(**overrides: object) -> TinyModel:
     return _model(config | overrides, shapes)
 
 
+def jina_v2(**overrides: object) -> TinyModel:
+    """ALiBi in place of positions, and gate and up in one tensor."""
+    own: dict[str, object] = {"architectures": ["JinaBertForMaskedLM"], "model_type": "bert"}
+    own |= {"position_embedding_type": "alibi", "feed_forward_type": "geglu"}
+    shapes = _table("word", VOCAB) | _table("token_type", 2) | _norm("embeddings.LayerNorm")
+    shapes |= _linear("pooler.dense", HIDDEN, HIDDEN)
+    for layer in range(LAYERS):
+        part = f"encoder.layer.{layer}"
+        for name in ("query", "key", "value"):
+            shapes |= _linear(f"{part}.attention.self.{name}", HIDDEN, HIDDEN)
+        shapes |= _linear(f"{part}.attention.output.dense", HIDDEN, HIDDEN)
+        shapes |= _norm(f"{part}.attention.output.LayerNorm") | _norm(f"{part}.mlp.layernorm")
+        shapes |= {f"{part}.mlp.gated_layers.weight": (2 * INNER, HIDDEN)}
+        shapes |= _linear(f"{part}.mlp.wo", HIDDEN, INNER)
+    return _model(_BASE | own | overrides, shapes)
+
+
+def jina_v2_code(**overrides: object) -> TinyModel:
+    """The same with norms of queries and keys, and two of what attention adds."""
+    names = {"mlp.gated_layers": "mlp.up_gated_layer", "mlp.wo": "mlp.down_layer"}
+    names |= {"mlp.layernorm": "layer_norm_2"}
+    shapes: Shapes = {}
+    for name, x in jina_v2().tensors.items():
+        before = next((each for each in names if each in name), "")
+        shapes[name.replace(before, names[before]) if before else name] = x.shape
+    for layer in range(LAYERS):
+        part = f"encoder.layer.{layer}"
+        shapes |= _norm(f"{part}.layer_norm_1")
+        shapes |= _norm(f"{part}.attention.self.layer_norm_q")
+        shapes |= _norm(f"{part}.attention.self.layer_norm_k")
+    return _model(jina_v2(**overrides).config, shapes)
+
+
 def jina_v3(**overrides: object) -> TinyModel:
     """Rope, biases everywhere; q, k and v in one tensor."""
     shapes = _table("word", VOCAB) | _table("token_type", 1) | _norm("emb_ln")

@@ -183,6 +183,8 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "bert": tiny_encoders.bert,
     "nomic_bert": tiny_encoders.nomic_bert,
     "roberta": tiny_encoders.roberta,
+    "jina_v2": tiny_encoders.jina_v2,
+    "jina_v2_code": tiny_encoders.jina_v2_code,
     "jina_v3": tiny_encoders.jina_v3,
     "jina_v3_saved": tiny_encoders.jina_v3_saved,
     "modern_bert": lambda: tiny_encoders.modern_bert(

@@ -42,6 +42,7 @@ FEATURES: Mapping[str, Rule] = MappingProxyType(
             family.full_without_rope or _has("no_rope_every", "rope_layers")(family)
         ),
         "learned positions": _has("learned_positions"),
+        "ALiBi": _has("positions_by"),
         "sinks": _is("sinks"),
         "soft caps": _has("attention_softcap", "final_softcap"),
         "multipliers": _has("embed_scale", "residual_scale", "residual_depth", "logit_divisor"),
@@ -75,23 +76,24 @@ CHECKS: Mapping[str, frozenset[str]] = MappingProxyType(
         "logits": _names(
             """bert cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe exaone4 exaone_moe
             falcon falcon_h1 falcon_two_norms gemma gemma2 gemma3 gemma3_vision gemma3n gemma4
-            gemma4_vision gemma_embedding glm glm4 glm4_moe glm4_moe_lite gpt2 gpt_neox gpt_oss gptj
-            granite granite_hybrid granite_moe hunyuan_v1_dense hunyuan_v1_moe internvl_qwen2
-            internvl_qwen3 jina_v3 jina_v3_saved kimi_linear lfm2 lfm2_moe llama llama4
-            llava_onevision mamba2 minicpm minimax_m2 ministral ministral3 mistral mistral3
-            mistral3_ministral3 mixtral modern_bert nemotron_h nomic_bert olmo2 olmo3 olmoe phi phi3
-            pixtral qwen2 qwen2_5_vl qwen2_moe qwen2_vl qwen3 qwen3_5 qwen3_5_moe qwen3_5_moe_vl
-            qwen3_5_vl qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe qwen3_vl_moe_saved roberta
-            seed_oss smollm3 smolvlm stablelm starcoder2"""
+            gemma4_vision gemma_embedding glm glm4 glm4_moe glm4_moe_lite gpt2 gpt_neox gpt_oss
+            gptj granite granite_hybrid granite_moe hunyuan_v1_dense hunyuan_v1_moe
+            internvl_qwen2 internvl_qwen3 jina_v2 jina_v2_code jina_v3 jina_v3_saved kimi_linear
+            lfm2 lfm2_moe llama llama4 llava_onevision mamba2 minicpm minimax_m2 ministral
+            ministral3 mistral mistral3 mistral3_ministral3 mixtral modern_bert nemotron_h
+            nomic_bert olmo2 olmo3 olmoe phi phi3 pixtral qwen2 qwen2_5_vl qwen2_moe qwen2_vl
+            qwen3 qwen3_5 qwen3_5_moe qwen3_5_moe_vl qwen3_5_vl qwen3_moe qwen3_next qwen3_vl
+            qwen3_vl_moe qwen3_vl_moe_saved roberta seed_oss smollm3 smolvlm stablelm starcoder2"""
         ),
         "file": _names(
             """bert cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe exaone4 exaone_moe
-            falcon falcon_h1 falcon_two_norms gemma gemma3n gemma4 gemma_embedding glm glm4 glm4_moe
-            glm4_moe_lite gpt2 gpt_neox gpt_oss granite granite_hybrid granite_moe hunyuan_v1_dense
-            hunyuan_v1_moe jina_v3 jina_v3_saved kimi_linear lfm2 lfm2_moe llama llama4 mamba2
-            minicpm minimax_m2 ministral3 mixtral modern_bert nemotron_h nomic_bert olmo2 olmo3
-            olmoe phi phi3 qwen2 qwen2_moe qwen3 qwen3_5 qwen3_5_moe qwen3_moe qwen3_next roberta
-            seed_oss smollm3 stablelm starcoder2"""
+            falcon falcon_h1 falcon_two_norms gemma gemma3n gemma4 gemma_embedding glm glm4
+            glm4_moe glm4_moe_lite gpt2 gpt_neox gpt_oss granite granite_hybrid granite_moe
+            hunyuan_v1_dense hunyuan_v1_moe jina_v2 jina_v2_code jina_v3 jina_v3_saved
+            kimi_linear lfm2 lfm2_moe llama llama4 mamba2 minicpm minimax_m2 ministral3 mixtral
+            modern_bert nemotron_h nomic_bert olmo2 olmo3 olmoe phi phi3 qwen2 qwen2_moe qwen3
+            qwen3_5 qwen3_5_moe qwen3_moe qwen3_next roberta seed_oss smollm3 stablelm
+            starcoder2"""
         ),
         "exact": _names(
             """deepseek_v2 deepseek_v3 falcon_h1 gemma3 gemma3_vision gemma3n gemma4 gemma4_vision

@@ -27,5 +27,10 @@ class VectorFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     n_types: int = 0
     """Kinds of tokens: with two, those of a second text are of the second."""
 
+    prompts: tuple[tuple[str, str], ...] = ()
+    """What the model was trained to read before a text, by names such as "query"."""
+    default_prompt: str = ""
+    """The name of the one that stands before a text of which nothing is said."""
+
 
 NO_VECTORS = VectorFacts()

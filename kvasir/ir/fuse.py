@@ -53,7 +53,7 @@ class _HeadPath:
         if op.kind in _NORMS and self.norm is None:
             self.norm, self.norm_kind = op, _NORMS[op.kind]
             op = self._maker(program, links, op.ins[0])
-        if op.kind != "linear":
+        if op.kind not in ("linear", "layer_norm"):
             raise ShapeError(f"{value}: expected a linear below rope and norms, found {op.kind}")
         self.linear = op
 
@@ -69,7 +69,8 @@ class _HeadPath:
 
 
 def fuse_qkv(program: Program) -> Program:
-    """Three linears, head norms, ropes and kv_write -> linear with three segments, rope_write; of a
+    """Three linears, head norms, ropes and kv_write -> linear with three segments, rope_write, or,
+    where layer norms stand between, three linears, these, join_columns, rope_write; of a
     layer that writes nothing: head norm, rope -> rope_heads."""
     links, edit = graph(program), Edit(program)
     writes = {
@@ -86,11 +87,21 @@ def fuse_qkv(program: Program) -> Program:
             continue
         k, v = (_HeadPath(program, links, name) for name in program.ops[write].ins)
         parts = [q.linear, k.linear, *([v.linear] if v.linear is not k.linear else [])]
-        linear = _merge_linears(parts)
         gone = [*q.indices, *k.indices, *v.indices, write]
+        if any(part.kind != "linear" for part in parts):
+            linear = _joined(parts)
+            gone = [*q.indices[:-1], *k.indices[:-1], *v.indices[:-1], write]
+        else:
+            linear = _merge_linears(parts)
         edit.drop.update(gone)
         edit.before.setdefault(max(gone), []).extend([linear, _rope_write(op, q, k, v, linear)])
     return edit.apply()
+
+
+def _joined(parts: list[Op]) -> Op:
+    """What they give side by side: each has something of its own behind its linear."""
+    first = parts[0].outs[0]
+    return Op("join_columns", tuple(part.outs[0] for part in parts), (f"{first}kv",))
 
 
 def _rope_heads(attention: Op, q: _HeadPath) -> Op:

@@ -28,8 +28,10 @@ KV_READERS = ("attention", "latent_attention")
 """Kinds of ops that read them."""
 STATE_OPS = ("short_conv", "linear_scan")
 """Kinds of ops that read and write the state of a layer."""
-CONSTANT_ATTRS = ("table", "q_table", "ids")
+CONSTANT_ATTRS = ("table", "q_table", "ids", "slopes")
 """Attributes of ops that name a constant."""
+OPTIONAL_ATTRS = {"slopes"}
+"""Those that an op may lack."""
 STATE_ITEM_BYTES = 4
 """Of a number in a state: states are f32, whatever the type of keys and values is."""
 

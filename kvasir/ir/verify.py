@@ -12,6 +12,7 @@ from kvasir.ir.program import (
     DTYPES,
     KV_READERS,
     KV_WRITERS,
+    OPTIONAL_ATTRS,
     STATE_OPS,
     SYMBOLS,
     Op,
@@ -43,6 +44,7 @@ def verify(program: Program, stage: str) -> None:
         _check_types(program, op, where, defined)
         _check_table(program, op, where)
         _check_ids(program, op, where)
+        _check_slopes(program, op, where)
     _check_outputs(program, defined)
     _check_weights(program, stage)
     _check_kv(program)
@@ -61,12 +63,12 @@ def _check_signature(op: Op, where: str, stage: str) -> None:
     _need(stage in definition.stages, "{}: not allowed in a {} program", where, stage)
     _check_count(len(op.ins), definition.n_ins, where, "inputs")
     _check_count(len(op.weights), definition.n_weights, where, "weights")
-    for name in sorted(definition.attrs.keys() - op.attrs.keys()):
+    for name in sorted(definition.attrs.keys() - op.attrs.keys() - OPTIONAL_ATTRS):
         raise ProgramError(f"{where}: attribute {name} is missing")
     for name in sorted(op.attrs.keys() - definition.attrs.keys()):
         raise ProgramError(f"{where}: unknown attribute {name}")
-    for name, kind in definition.attrs.items():
-        value = op.attrs[name]
+    for name, value in op.attrs.items():
+        kind = definition.attrs[name]
         wrong = "{}: attribute {} is {!r}, expected {.__name__}"
         _need(type(value) is kind, wrong, where, name, value, kind)
 
@@ -115,6 +117,15 @@ def _check_table(program: Program, op: Op, where: str) -> None:
         fits = table.ndim == 2 and table.shape[1] == rotary
         wrong = "{}: table {} is {}, expected [positions, {}]"
         _need(fits, wrong, where, name, table.shape, rotary)
+
+
+def _check_slopes(program: Program, op: Op, where: str) -> None:
+    if "slopes" not in op.attrs:
+        return
+    name, n_heads = op.word("slopes"), op.integer("n_heads")
+    slopes = program.constants.get(name)
+    if slopes is None or slopes.shape != (n_heads,):
+        raise ProgramError(f"{where}: constant {name} is not declared, or not of {n_heads} slopes")
 
 
 def _check_ids(program: Program, op: Op, where: str) -> None:

@@ -145,6 +145,7 @@ def _fitting(found: list[Family], source: ModelSource) -> Family:
 
     def first_norm(family: Family) -> str:
         norm = "attn_norm" if "attn_norm" in family.tensors else "attn_post_norm"
+        norm = "q_norm" if family.told_from and "q_norm" in family.tensors else norm
         base = base_of(family, source.kind, source.tensors)
         return tensor_name(family, source.kind, f"layers.0.{norm}", base)
 

@@ -8,6 +8,7 @@ from functools import partial
 from kvasir.ir.builder import Builder
 from kvasir.ir.ops.state import conv_size
 from kvasir.ir.program import Attr, KVSpec, Program, state_spec
+from kvasir.models.alibi import SLOPES
 from kvasir.models.export import NO_EXPORT, After, Export
 from kvasir.models.latent_attention import latent_attention
 from kvasir.models.linear_scan import linear_scan
@@ -164,7 +165,10 @@ class _Block(LayerRecorder):
         """The last one is normed where rows are gathered."""
         total = self._add(x, y, part)
         is_last = part == "mlp" and self.layer + 1 == len(self.config.layers)
-        return total if is_last else self.norm(total, f"{part}_norm")
+        total = total if is_last else self.norm(total, f"{part}_norm")
+        if not self.config.block.sums_twice or part == "mlp":
+            return total
+        return self.norm(self._add(x, total, "again"), "attn_norm_again")
 
     def _add(self, x: str, y: str, part: str) -> str:
         y = self.scaled(y, self.config.residual_scale, f"{part}.scaled")
@@ -211,6 +215,7 @@ class _Block(LayerRecorder):
             softcap=config.attention_softcap,
             to="f32",
             block=0,
+            **({"slopes": SLOPES} if config.block.alibi else {}),
         )
         out = self.scaled(out, config.head_share**0.5, "attn.padded")
         if config.block.output_gate:
@@ -292,7 +297,8 @@ class _Block(LayerRecorder):
         else:
             attrs: dict[str, Attr] = {"deviations": self.spec.deviations, "act": block.act}
             h = self.builder.op("sparse_gate", parts, hidden, (), **attrs)
-        return self.linear(h, f"{prefix}down", self.config.hidden_size, block.mlp_bias)
+        has_bias = block.mlp_bias or block.down_bias
+        return self.linear(h, f"{prefix}down", self.config.hidden_size, has_bias)
 
     def _mixture(self, experts: ExpertConfig, x: str) -> str:
         """Experts, and beside them those that see every token."""

@@ -71,6 +71,7 @@ _NOTHING: tuple[tuple[Default, str], ...] = (
     ),
     (-1, "padding_id last_sparse"),
     (1, "n_streams n_groups top_groups sparse_every"),
+    ("", "positions_by"),
     ("silu", "scan_act act"),
     (None, "sparsity"),
     ("softmax", "expert_score"),
@@ -244,4 +245,4 @@ class Family(msgspec.Struct, frozen=True):
     @property
     def tower_tensors(self) -> tuple[str, ...]:
         """Begin names of tensors of the tower."""
-        return self.unread_tower if self.tower is None else self.tower.prefixes
+        return self.unread_tower + (() if self.tower is None else self.tower.prefixes)

@@ -19,6 +19,7 @@ from kvasir.models.read_rope import gguf_axes
 from kvasir.models.spec import ROPE, ModelConfig
 from kvasir.models.tensors import ignorable
 from kvasir.models.tower import AnyTower, read_tower, seeing_family
+from kvasir.models.unseen import why_unseen
 from kvasir.models.vectors import vector_facts
 from kvasir.weights.default import default_model
 from kvasir.weights.source import ModelSource, open_model
@@ -47,6 +48,9 @@ def load_model(path: str | None, mmproj: str | None = None) -> LoadedModel:
     if config.unread:
         path, fields = printable(str(source.path)), listed(config.unread)
         _log.warning("%s: config.json: nothing reads %s", path, fields)
+    if lacks := why_unseen(source.config) if source.kind == "hf" else "":
+        _log.warning("%s: it runs without its images: they need %s", source.path, lacks)
+        config = replace(config, sees=False, block=replace(config.block, spans=False))
     eyes = eyes_of(source) if config.sees or source.kind == "gguf" else None
     tower = None if eyes is None else read_tower(eyes, config.hidden_size)
     if eyes is not None and tower is not None and source.kind == "gguf":

@@ -15,6 +15,7 @@ from kvasir.models.families.mmproj import MMPROJ
 from kvasir.models.family import Family
 from kvasir.models.keys import Keys
 from kvasir.models.spec import MAX_LAYERS
+from kvasir.models.unseen import why_unseen
 from kvasir.weights.source import ModelSource
 
 Said = dict[str, Any]
@@ -75,10 +76,11 @@ class _Eyes:
 
 
 def eyes_of(source: ModelSource) -> ModelSource | None:
-    """Of a model that sees images: itself, a folder; or what the file beside a GGUF file says, as a
-    folder. Raises ModelError for a file that was asked for and does not run."""
+    """Of a model that sees images: itself, a folder whose tower runs; or what the file beside a
+    GGUF file says, as a folder. Raises ModelError for a file that was asked for and does not
+    run."""
     if source.kind == "hf":
-        return source
+        return None if why_unseen(source.config) else source
     return None if source.sight is None else _opened(source, source.sight)
 
 

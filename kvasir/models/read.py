@@ -148,6 +148,7 @@ def _block(fields: Fields, tensors: TensorTable, layers: tuple[LayerSpec, ...]) 
         fields.family.block,
         act=_ACTS[fields.word("act", _ACTS)],
         parallel=fields.flag("parallel"),
+        alibi=fields.has("positions_by") and fields.word("positions_by", ("alibi",)) == "alibi",
         qkv_bias=_bias(fields, "qkv_bias", tensors),
         o_bias=_bias(fields, "o_bias", tensors),
         mlp_bias=_bias(fields, "mlp_bias", tensors),

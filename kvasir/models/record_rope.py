@@ -10,6 +10,7 @@ from kvasir.ir.builder import Builder
 from kvasir.ir.bundle import ROPE_POSITIONS
 from kvasir.ir.ops.places import AXES
 from kvasir.ir.program import FloatArray
+from kvasir.models.alibi import SLOPES, alibi_slopes
 from kvasir.models.rope import rope_table
 from kvasir.models.spec import NO_ROPE, ModelConfig, RopeConfig
 
@@ -20,13 +21,15 @@ _ANGLES = "angles_"
 
 
 def record_ropes(builder: Builder, config: ModelConfig, rows: int) -> None:
-    """Their tables, of ``rows`` positions, and angles."""
+    """Their tables, of ``rows`` positions, and angles; slopes of heads that have them."""
     dims = {layer.rope: layer.turned_dim for layer in config.layers}
     for name, rope in config.ropes.items():
         dim = rope.rotary_dim or dims[name]
         builder.constant(name, rope_table(rope, dim, rows))
         if rope.query_beta:
             builder.constant(OF_QUERIES + name, rope_table(rope, dim, rows, queries=True))
+    if config.block.alibi:
+        builder.constant(SLOPES, alibi_slopes(config.layers[0].n_heads))
     if NO_ROPE in dims:
         builder.constant(NO_ROPE, np.zeros((rows, 0), np.float32))
     record_angles(builder, config.ropes, dims)

@@ -37,7 +37,8 @@ class BlockSpec(msgspec.Struct, frozen=True):
     interleaved_rope: bool = False
     """Rope turns neighbours, not each half with the other."""
     qk_norm: str = "none"
-    """RMS norm of queries and keys: "heads", of each head; "width", of all heads as one row;
+    """RMS norm of queries and keys: "heads", of each head; "width", of all heads as one row, as the
+    block's other norms are;
     "turned", of each head after rope; "bare", the same without a weight, in layers with rope;
     "all", of each head and, without a weight, of each value."""
     pre_norms: bool = True
@@ -46,6 +47,8 @@ class BlockSpec(msgspec.Struct, frozen=True):
     """A norm after attention and after the MLP, before each is added."""
     sum_norms: bool = False
     """A norm of the embeddings, and of each sum of a block, in place of those before its parts."""
+    sums_twice: bool = False
+    """What attention adds is added to once more, and normed again."""
     embed_norm: bool = False
     """A norm of the embeddings, in place of that before the first attention."""
     both_ways: bool = False
@@ -56,9 +59,13 @@ class BlockSpec(msgspec.Struct, frozen=True):
     """In those with a window alone."""
     chunked: bool = False
     """Windows are of runs of so many positions, of which a token sees its own."""
+    alibi: bool = False
+    """Scores of attention lean: the farther a key, the lower (Press et al. 2022)."""
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
+    down_bias: bool = False
+    """Of the MLP's last matrix, where the others have none."""
     sinks: bool = False
     """A logit of each query head joins the softmax of attention."""
     expert_bias: bool = False

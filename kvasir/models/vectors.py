@@ -13,6 +13,7 @@ from kvasir.models.spec import ModelConfig
 from kvasir.weights.source import ModelSource
 
 _POOLING_FILE = "1_Pooling/config.json"
+_PROMPTS_FILE = "config_sentence_transformers.json"
 _MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -36,7 +37,7 @@ def vector_facts(source: ModelSource, config: ModelConfig) -> VectorFacts:
     lengths = source.config.get("matryoshka_dimensions") if source.kind == "hf" else None
     dimensions = _lengths(source, lengths, size)
     is_matryoshka = bool(dimensions) or source.config.get("is_matryoshka") is True
-    head = label_head(source, config)
+    head, (prompts, prompt) = label_head(source, config), _prompts(source)
     return VectorFacts(
         size,
         trained,
@@ -48,6 +49,8 @@ def vector_facts(source: ModelSource, config: ModelConfig) -> VectorFacts:
         len(layers),
         "last" if head is None else head.pooling,
         config.token_types,
+        prompts,
+        prompt,
     )
 
 
@@ -80,6 +83,26 @@ def _of_folder(source: ModelSource) -> str:
             code="unsupported_model",
         )
     return "+".join(_MODES[field] for field in found)
+
+
+def _prompts(source: ModelSource) -> tuple[tuple[tuple[str, str], ...], str]:
+    """By name, and the name of the usual one. Raises ModelError."""
+    if source.kind == "gguf":
+        return (), ""
+    where, said = f"{source.path}: {_PROMPTS_FILE}", source.read_json(_PROMPTS_FILE)
+    prompts, name = said.get("prompts") or {}, said.get("default_prompt_name") or ""
+    if not isinstance(prompts, Mapping) or not all(isinstance(x, str) for x in prompts.values()):
+        raise ModelError(f"{where}: prompts is {str(prompts)[:80]}, expected texts by name")
+    if not isinstance(name, str) or (name and name not in prompts):
+        expected = f"one of {', '.join(prompts) or 'none'}"
+        raise ModelError(f"{where}: default_prompt_name is {str(name)[:80]!r}, expected {expected}")
+    if source.read_json(_POOLING_FILE).get("include_prompt") is False and any(prompts.values()):
+        raise ModelError(
+            f"{source.path}: {_POOLING_FILE} leaves prompts out of what is pooled "
+            "(include_prompt), which is not computed",
+            code="unsupported_model",
+        )
+    return tuple((str(key), str(text)) for key, text in prompts.items()), name
 
 
 def _lengths(source: ModelSource, lengths: object, size: int) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from kvasir.core.errors import RequestError
 from kvasir.core.request import PLAIN, Context
 from kvasir.core.tiles import Media
+from kvasir.text.vectors import ids_with_prompt
 from kvasir.tokenizer.messages import IMAGE_KIND, ImagePart, is_list, read_messages
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.validation.standing import check_salt
@@ -43,6 +44,22 @@ def read_prompts(prompts: object, tokenizer: Tokenizer, eye: Eye | None = None) 
     if not isinstance(prompts, Sequence) or isinstance(prompts, bytes):
         raise _wrong(prompts)
     return [_read_prompt(prompt, tokenizer, eye) for prompt in prompts]
+
+
+def prompted(prompts: object, before: str, is_asked: bool) -> object:
+    """With ``before`` in front of each text. Ids stay as they are; ``is_asked``: they are refused,
+    by RequestError."""
+    if isinstance(prompts, str):
+        return before + prompts
+    if isinstance(prompts, Mapping):
+        text = prompts.get("prompt")
+        if isinstance(text, str) and prompts.get("prompt_token_ids") is None:
+            return {**prompts, "prompt": before + text}
+    elif isinstance(prompts, Sequence) and not isinstance(prompts, bytes) and not _is_ids(prompts):
+        return [prompted(each, before, is_asked) for each in prompts]
+    if is_asked:
+        raise ids_with_prompt()
+    return prompts
 
 
 def truncated(prompts: list[Prompt], limit: int | None, context: int) -> list[Prompt]:

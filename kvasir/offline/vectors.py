@@ -23,12 +23,12 @@ from kvasir.offline.pooling import (
     judged,
     last_events,
 )
-from kvasir.offline.prompts import Prompt, read_prompts, truncated
+from kvasir.offline.prompts import Prompt, prompted, read_prompts, truncated
 from kvasir.offline.turns import QueuedCall
 from kvasir.text.heads import through
 from kvasir.text.judge import ANSWERS, answer_ids, judging_problem
 from kvasir.text.pairs import fit_of, method_of, pairs_of, probabilities
-from kvasir.text.vectors import check_dimensions, cosine, finished, note_of, pooling_of
+from kvasir.text.vectors import check_dimensions, cosine, finished, note_of, pooling_of, prompt_of
 
 _log = logging.getLogger(__name__)
 
@@ -44,14 +44,16 @@ class VectorCalls(ModelCalls):
         dimensions: int | None = None,
         normalize: bool = True,
         truncate_prompt_tokens: int | None = None,
+        prompt_name: str | None = None,
     ) -> list[EmbeddingRequestOutput]:
         """A vector of each prompt.
 
         ``prompts`` as for ``generate``. ``pooling``: "mean", "last" or "cls"; default: as the model
         was trained, else "last". ``dimensions``: cut to so many numbers, where it was trained for
         that. ``truncate_prompt_tokens``: of what is longer the last tokens are left; -1: as many as
-        the context holds. Raises RequestError before anything runs, KvasirError for a prompt that
-        fails.
+        the context holds. ``prompt_name``: of what stands before each text, as the model was
+        trained; default: as its folder says. Raises RequestError before anything runs,
+        KvasirError for a prompt that fails.
         """
         check_dimensions(dimensions, self._has().vectors)
 
@@ -59,7 +61,8 @@ class VectorCalls(ModelCalls):
             embedding = finished(vector, dimensions, normalize=normalize).tolist()
             return EmbeddingRequestOutput(str(number), EmbeddingOutput(embedding), list(ids))
 
-        return self._pool(prompts, pooling, truncate_prompt_tokens, output)
+        named = self._named(prompts, prompt_name)
+        return self._pool(named, pooling, truncate_prompt_tokens, output)
 
     def encode(
         self,
@@ -67,6 +70,7 @@ class VectorCalls(ModelCalls):
         *,
         pooling: str | None = None,
         truncate_prompt_tokens: int | None = None,
+        prompt_name: str | None = None,
     ) -> list[PoolingRequestOutput]:
         """As ``embed``, but vectors are arrays, f32 [size], as the model gives them."""
 
@@ -74,7 +78,8 @@ class VectorCalls(ModelCalls):
             data = np.frombuffer(vector, "<f4")
             return PoolingRequestOutput(str(number), PoolingOutput(data), list(ids))
 
-        return self._pool(prompts, pooling, truncate_prompt_tokens, output)
+        named = self._named(prompts, prompt_name)
+        return self._pool(named, pooling, truncate_prompt_tokens, output)
 
     def classify(self, prompts: object) -> list[ClassificationRequestOutput]:
         """The probabilities of the model's labels for each prompt. Raises RequestError for a model
@@ -105,7 +110,7 @@ class VectorCalls(ModelCalls):
         it is asked; "auto": these where it follows instructions and was not trained for vectors.
         """
         has = self._has()
-        first, second = read_prompts(text_1, has.tokenizer), read_prompts(text_2, has.tokenizer)
+        first, second = (read_prompts(x, has.tokenizer) for x in (text_1, text_2))
         pairs = pairs_of(len(first), len(second))
         wants_vectors = pooling is not None or bool(has.vectors.trained)
         problem = judging_problem(has.tokenizer, has.template)
@@ -113,6 +118,9 @@ class VectorCalls(ModelCalls):
         found = method_of(method, problem, wants_vectors=wants_vectors, labels=labels)
         if found != "cosine":
             return self._judge([(first[i], second[j]) for i, j in pairs], found)
+        if has.vectors.default_prompt:
+            sides = (self._named(x, None) for x in (text_1, text_2))
+            first, second = (read_prompts(x, has.tokenizer) for x in sides)
         vectors = self._told([*first, *second], pooling)
 
         def output(number: int, i: int, j: int) -> ScoringRequestOutput:
@@ -140,6 +148,10 @@ class VectorCalls(ModelCalls):
             return ScoringRequestOutput(str(next(has.numbers)), score, list(prompt.ids))
 
         return list(map(output, asked, self._vectors(asked, kind)))
+
+    def _named(self, prompts: object, name: str | None) -> object:
+        """With what the model reads before texts."""
+        return prompted(prompts, prompt_of(name, self._has().vectors), name is not None)
 
     def _pool(
         self,

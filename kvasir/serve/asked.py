@@ -31,6 +31,8 @@ class PoolWish(msgspec.Struct, frozen=True, kw_only=True):
 
     pooling: str | None = None
     """None: as the model was trained."""
+    prompt_name: str | None = None
+    """Of what stands before each text; None: as the model's file says."""
     dimensions: int | None = None
     truncation: Truncation | None = None
     """None: a text that is too long is refused."""

@@ -19,7 +19,13 @@ from kvasir.serve.slices import Slices, Work
 from kvasir.serve.text import INLINE_BYTES, Rendering, TextModel
 from kvasir.text.judge import ANSWERS, answer_ids, judging_problem, question
 from kvasir.text.pairs import method_of, pairs_of
-from kvasir.text.vectors import check_dimensions, note_of, pooling_of
+from kvasir.text.vectors import (
+    check_dimensions,
+    ids_with_prompt,
+    note_of,
+    pooling_of,
+    prompt_of,
+)
 from kvasir.validation.params import check_prompt
 
 
@@ -149,13 +155,21 @@ class PoolReading(msgspec.Struct, frozen=True):
         asked, cut = self.asked, self.wish.truncation
         limit = self.room if cut is None else sys.maxsize
         found = await self.text.read_many(
-            asked.prompts,
+            self._prompted(),
             slices,
             add_special=asked.add_special and cut is None,
             limit=limit,
             param=asked.names.prompt,
         )
         return tuple(found) if cut is None else await slices.run(self._cut(found, cut))
+
+    def _prompted(self) -> tuple[Prompt, ...]:
+        """The texts, with what the model reads before each; labels are of texts alone."""
+        prompts, name = self.asked.prompts, self.wish.prompt_name
+        before = "" if self.wish.classifies else prompt_of(name, self.info.vectors)
+        if name is not None and not all(isinstance(x, str) for x in prompts):
+            raise ids_with_prompt()
+        return tuple(before + x if isinstance(x, str) else x for x in prompts)
 
     def _cut(self, prompts: Sequence[Ids], cut: Truncation) -> Work[tuple[Ids, ...]]:
         """Special tokens are put around what is left of a text."""

@@ -31,6 +31,23 @@ def pooling_of(asked: str | None, facts: VectorFacts) -> PoolKind:
     return found
 
 
+def prompt_of(name: str | None, facts: VectorFacts) -> str:
+    """What stands before a text: what is asked for by its name, else what the model's file says.
+    Raises RequestError (400)."""
+    prompts = dict(facts.prompts)
+    if name is not None and name not in prompts:
+        known = ", ".join(prompts) or "none"
+        raise RequestError(
+            f"the model has no prompt {name[:32]!r}; it has {known}", param="prompt_name"
+        )
+    return prompts.get(facts.default_prompt if name is None else name, "")
+
+
+def ids_with_prompt() -> RequestError:
+    """Of ids, before which no text can stand."""
+    return RequestError("prompt_name stands before texts: send no ids", param="prompt_name")
+
+
 def note_of(kind: PoolKind, facts: VectorFacts) -> tuple[str, ...]:
     """What a client must know of the vectors of a causal model."""
     if kind != "cls" or facts.both_ways:

@@ -61,7 +61,7 @@ class Merged:
         out = merged_rows(self.plain, self.down, self.up, self.scale, self.of_rows)
         if not all(map(isfinite, (out.min(), out.max()))):
             raise ModelError(f"tensor '{self.up.name}' makes numbers that are not finite")
-        return memoryview(out.reshape(-1)).cast("B")
+        return out.reshape(-1).data.cast("B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def open_adapter(folder: Path) -> Adapter:
     rank, alpha, base = said.get("r"), said.get("lora_alpha"), said.get("base_model_name_or_path")
     if type(rank) is not int or not 0 < rank <= _MAX_RANK:
         raise ModelError(f"{where}: r is {rank!r}, expected a rank of 1 to {_MAX_RANK}")
-    if type(alpha) not in (int, float) or not isfinite(alpha):
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not isfinite(alpha):
         raise ModelError(f"{where}: lora_alpha is {alpha!r}, expected a number")
     divisor = sqrt(rank) if said.get("use_rslora") else rank
     if not (folder / WEIGHTS).exists() and (folder / _PICKLED).exists():

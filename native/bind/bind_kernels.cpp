@@ -243,7 +243,7 @@ void require_shared(const Array<const int32_t, 1>& tokens, int64_t shared, const
 void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float softcap, int window,
                const BoundKv& kv, const BoundStep& step, int64_t seq, int64_t t0, int64_t t1, int kv_head,
                MaybeVector<float> sinks, bool split, MaybeVector<int32_t> ends, bool chunked,
-               MaybeVector<int32_t> tokens, int64_t shared) {
+               MaybeVector<int32_t> tokens, int64_t shared, MaybeVector<float> slopes) {
   const int hd = kv.layer.head_dim, n_heads = int(q.shape(1)) / hd;
   require_blocks(kv, step);
   if (tokens) {
@@ -261,6 +261,8 @@ void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float s
   require(int64_t(q.shape(1)) == n_heads * hd && q.shape(0) == out.shape(0) && q.shape(1) == out.shape(1),
           "q and out are [T, H head_dim]");
   require(!sinks || int(sinks->size()) == n_heads, "sinks are [n_heads]");
+  require(!slopes || (int(slopes->size()) == n_heads && softcap <= 0),
+          "slopes are [n_heads], without a softcap");
   require(!ends || int64_t(ends->size()) == step.rows.n_tokens, "ends are [T]");
   for (int64_t t = t0; ends && t < t1; t++)
     require(
@@ -269,31 +271,27 @@ void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float s
   require(!chunked || window > 0, "chunks have a size");
   const int group = n_heads / kv.layer.n_kv_heads;
   const AlignedFloats scratch = aligned_floats(attention_scratch(t1 - t0, group, hd));
-  AttentionArgs args{q.data(),
-                     int64_t(q.shape(1)),
-                     nullptr,
-                     0,
-                     out.data() + t0 * int64_t(out.shape(1)) + kv_head * group * hd,
-                     int64_t(out.shape(1)),
-                     n_heads,
-                     scale,
-                     softcap,
-                     window,
-                     chunked,
-                     data_or_null(ends),
-                     &kv.layer,
-                     &step.rows,
-                     seq,
-                     t0,
-                     t1,
-                     data_or_null(tokens),
-                     shared,
-                     kv_head,
-                     data_or_null(sinks),
-                     0,
-                     nullptr,
-                     scratch.get(),
-                     {}};
+  AttentionArgs args{};
+  args.q = q.data();
+  args.ldq = args.ldo = int64_t(q.shape(1));
+  args.out = out.data() + t0 * args.ldo + kv_head * group * hd;
+  args.n_heads = n_heads;
+  args.scale = scale;
+  args.softcap = softcap;
+  args.window = window;
+  args.chunked = chunked;
+  args.ends = data_or_null(ends);
+  args.kv = &kv.layer;
+  args.rows = &step.rows;
+  args.seq = seq;
+  args.t0 = t0;
+  args.t1 = t1;
+  args.tokens = data_or_null(tokens);
+  args.shared = shared;
+  args.kv_head = kv_head;
+  args.sinks = data_or_null(sinks);
+  args.slopes = data_or_null(slopes);
+  args.scratch = scratch.get();
   if (!split) return k.attention(args);
   const int32_t* seen = ends ? ends->data() : step.rows.pos;
   const int64_t last = *std::max_element(seen + t0, seen + t1) - (ends ? 1 : 0), n = last / kAttnSplit + 1;
@@ -388,7 +386,8 @@ void bind_kernels(nb::module_& m) {
            "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "kv"_a, "step"_a, "m0"_a, "m1"_a)
       .def("attention", &attention, "q"_a, "out"_a, "scale"_a, "softcap"_a, "window"_a, "kv"_a, "step"_a,
            "seq"_a, "t0"_a, "t1"_a, "kv_head"_a, "sinks"_a = nb::none(), "split"_a = false,
-           "ends"_a = nb::none(), "chunked"_a = false, "tokens"_a = nb::none(), "shared"_a = 0)
+           "ends"_a = nb::none(), "chunked"_a = false, "tokens"_a = nb::none(), "shared"_a = 0,
+           "slopes"_a = nb::none())
       .def("embed", &embed, "layout"_a, "w"_a, "ids"_a, "scale"_a, "out"_a, "m0"_a, "m1"_a)
       .def("add", &add, "a"_a, "b"_a, "out"_a, "m0"_a, "m1"_a)
       .def("scale", &scale, "x"_a, "out"_a, "factor"_a, "softcap"_a, "m0"_a, "m1"_a)

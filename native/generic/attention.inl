@@ -46,6 +46,16 @@ KVASIR_INLINE void set_visible(const Item& item, int64_t i, int64_t n, int64_t s
   }
 }
 
+// The slopes of their heads, and where they stand.
+template <class T>
+KVASIR_INLINE void set_lean(const Item& item, int64_t i, int64_t n, int64_t start, Stripe<T>& stripe) {
+  const AttentionArgs& a = *item.a;
+  for (int64_t r = 0; r < n; r++) {
+    const int64_t t = token_at(a, (i + r) / item.group), head = a.kv_head * item.group + (i + r) % item.group;
+    stripe.lean[r] = {a.slopes[head], float(a.rows->pos[t] - start)};
+  }
+}
+
 // Runs the tile at logical position `start` for the query vectors of the tokens at places [n0, n1).
 template <class T>
 static void attend_tile(const Item& item, const Tile<T>& tile, int64_t start, int64_t n0, int64_t n1) {
@@ -61,6 +71,7 @@ static void attend_tile(const Item& item, const Tile<T>& tile, int64_t start, in
     const int n = last - i < kStripeRows ? int(last - i) : kStripeRows;
     set_vectors(item, i, n, stripe);
     if (!stripe.whole) set_visible(item, i, n, start, stripe);
+    if (a.slopes) set_lean(item, i, n, start, stripe);
     attend_stripe(stripe, n, tile, item.rule);
   }
 }

@@ -38,7 +38,7 @@ KVASIR_INLINE Item make_item(const AttentionArgs& a) {
   item.gathered = item.state + item.n_vectors * kAttnState;
   item.scales = item.gathered + 2 * kAttnTile * item.head_dim;
   item.keys = item.scales + 2 * kAttnTile;
-  item.rule = score_rule(item.head_dim, item.value_dim, a.scale, a.softcap);
+  item.rule = score_rule(item.head_dim, item.value_dim, a.scale, a.softcap, a.slopes);
   return item;
 }
 

@@ -54,6 +54,12 @@ using Factor = typename Sum<T>::Factor;  // the left ones
 constexpr int kStripeRows = 2 * kBlockRows;
 static_assert(kStripeRows <= kLanes);
 
+// What a score loses: the slope of the vector's head, for each position between it and the vector's own,
+// which is `at` of the tile and may lie outside of it.
+struct Lean {
+  float slope, at;
+};
+
 // [begin, end): visible positions of the current tile; whole: all of them, for every vector.
 template <class T>
 struct Stripe {
@@ -64,7 +70,8 @@ struct Stripe {
   bool whole;
   int begin[kStripeRows], end[kStripeRows];
   float c[kStripeRows];
-  float* s;  // [rows][64] scores, then their probabilities as factors of V
+  Lean lean[kStripeRows];  // where scores lean
+  float* s;                // [rows][64] scores, then their probabilities as factors of V
 };
 
 // Left factors of V of neighbouring query vectors lie so far apart: they are in the place of the scores.
@@ -91,9 +98,18 @@ constexpr float kLog2E = 0x1.715476p+0f;
 struct ScoreRule {
   int head_dim, value_dim;
   float scale, softcap, unit;
+  bool leans;
 };
-KVASIR_INLINE ScoreRule score_rule(int head_dim, int value_dim, float scale, float softcap) {
-  return {head_dim, value_dim, scale, softcap, softcap > 0.0f ? kLog2E : scale * kLog2E};
+KVASIR_INLINE ScoreRule score_rule(int head_dim, int value_dim, float scale, float softcap, bool leans) {
+  return {head_dim, value_dim, scale, softcap, softcap > 0.0f || leans ? kLog2E : scale * kLog2E, leans};
+}
+
+alignas(64) constexpr float kLaneNumbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+// x - slope |p - at| for the 16 positions of the tile from j on; distances are whole numbers, exact in f32.
+KVASIR_INLINE vf leaned(vf x, int j, const Lean& lean) {
+  const vf far = add(load(kLaneNumbers), set1(float(j) - lean.at));
+  return fnma(vmax(far, sub(zero(), far)), set1(lean.slope), x);
 }
 
 // The larger ones of all subtiles of a tile.
@@ -108,14 +124,17 @@ KVASIR_INLINE vf top_of_tile(const float* s) {
 }
 
 // The largest of the scores [begin, end) of a query vector, which are brought to their unit.
-KVASIR_INLINE float top_score(float* s, int begin, int end, const float* scales, const ScoreRule& rule) {
+KVASIR_INLINE float top_score(float* s, int begin, int end, const float* scales, const ScoreRule& rule,
+                              const Lean& lean) {
   const vf lowest = set1(-__builtin_inff());
-  if (begin == 0 && end == kAttnTile && !scales && rule.softcap <= 0.0f) return reduce_max(top_of_tile(s));
+  const bool plain = !scales && !rule.leans && rule.softcap <= 0.0f;
+  if (begin == 0 && end == kAttnTile && plain) return reduce_max(top_of_tile(s));
   vf top = lowest;
   for (int j = begin / kSub * kSub; j < end; j += kSub) {
     vf x = load(s + j);
     if (scales) x = mul(x, load(scales + j));
     if (rule.softcap > 0.0f) x = softcap(mul(x, set1(rule.scale)), set1(rule.softcap));
+    if (rule.leans) x = leaned(mul(x, set1(rule.scale)), j, lean);
     store(s + j, x);
     top = vmax(select(range(begin - j, end - j), x, lowest), top);
   }
@@ -150,7 +169,8 @@ KVASIR_INLINE void soften_rows(Stripe<T>& stripe, int n, const Scales scales, co
   for (int r = 0; r < n; r++) {
     if (begin(r) >= end(r)) continue;
     before[r] = *stripe.m[r];
-    now[r] = top_score(s + r * kAttnTile, begin(r), end(r), kScaled ? scales.k : nullptr, rule);
+    now[r] =
+        top_score(s + r * kAttnTile, begin(r), end(r), kScaled ? scales.k : nullptr, rule, stripe.lean[r]);
   }
   const vf unit = set1(rule.unit), most = vmax(load(before), mul(load(now), unit));
   store(c, exp2_bounded(sub(load(before), most)));

@@ -17,7 +17,8 @@ struct Record {
   int32_t in[3], out[3];               // buffer ids, -1 absent
   int32_t weight[3];                   // weight ids, -1 absent
   int32_t column, epilogue, act;
-  int32_t layer, n_heads, window, chunked, has_ends, rotary_dim, neox, table, q_table, qk_norm, n_taps;
+  int32_t layer, n_heads, window, chunked, has_ends, leans, rotary_dim, neox, table, q_table, qk_norm;
+  int32_t n_taps;
   int32_t gated, rule, state_dim, tiled, kept, kept_out;
   int32_t n_experts, top_k, normalize, per_pair;
   int32_t score, n_groups, top_groups, group_score;
@@ -42,6 +43,7 @@ struct Record {
     read("window", window);
     read("chunked", chunked);
     read("has_ends", has_ends);
+    read("leans", leans);
     read("rotary_dim", rotary_dim);
     read("neox", neox);
     read("table", table);

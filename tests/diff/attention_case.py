@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kvasir import _native
 from kvasir.exec.cpu.codes import KV_TYPE_CODES
 from kvasir.exec.reference.kvtypes import round_kv
+from kvasir.models.alibi import alibi_slopes
 from tests import kv_codes
 
 Floats = NDArray[np.float32]
@@ -28,6 +29,7 @@ class Shape:
     softcap: float = 0.0
     has_sinks: bool = False
     chunked: bool = False
+    alibi: bool = False
 
     @property
     def n_heads(self) -> int:
@@ -37,6 +39,10 @@ class Shape:
     def sinks(self) -> Floats | None:
         """Around the scores that the random sequences give, some above all of them."""
         return np.linspace(-2, 9, self.n_heads).astype(np.float32) if self.has_sinks else None
+
+    @property
+    def slopes(self) -> Floats | None:
+        return alibi_slopes(self.n_heads) if self.alibi else None
 
     @property
     def scale(self) -> float:
@@ -179,7 +185,7 @@ def attend(
     bounds, rule = [0, *cuts, len(q)], (shape.scale, shape.softcap, shape.window)
     for a, b in pairwise(bounds):
         for head in range(shape.n_kv_heads):
-            item = (0, a, b, head, shape.sinks, split, ends, shape.chunked)
+            item = (0, a, b, head, shape.sinks, split, ends, shape.chunked, None, 0, shape.slopes)
             kernels.attention(q, out, *rule, kv, step, *item)
     return out
 
@@ -217,6 +223,8 @@ def expected(
             score = keys.astype(np.float64) @ q * s.scale
             if s.softcap:
                 score = s.softcap * np.tanh(score / s.softcap)
+            if s.slopes is not None:
+                score = score - float(s.slopes[h]) * np.abs(np.arange(low, end) - t)
             sink = -np.inf if s.sinks is None else float(s.sinks[h])
             top = max(score.max(), sink)
             p = np.exp(score - top)

@@ -47,6 +47,9 @@ SHAPES = {
     "int8-window": Shape(dtype="int8", window=70, softcap=20.0, block_size=64),
     "sinks": Shape(has_sinks=True),
     "sinks-window": Shape(dtype="int8", window=37, softcap=9.0, has_sinks=True),
+    "alibi": Shape(alibi=True),
+    "alibi-f32": Shape(dtype="f32", window=70, has_sinks=True, alibi=True),
+    "alibi-int8": Shape(dtype="int8", group=1, n_kv_heads=5, alibi=True),
     "all": Shape(head_dim=48, group=3, n_kv_heads=2, window=70, softcap=20.0, block_size=64),
 }
 
@@ -102,7 +105,9 @@ def test_cut_items_equal_the_whole(name: str, level: str) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", ["plain", "int8", "long-window", "window", "sinks", "all"])
+@pytest.mark.parametrize(
+    "name", ["plain", "int8", "long-window", "window", "sinks", "all", "alibi"]
+)
 def test_segments_apart_equal_the_whole(name: str, level: str) -> None:
     """Three segments, computed last first as threads may, and tokens on both sides of a border."""
     seq = sequence(SHAPES[name], 2060)
@@ -118,7 +123,9 @@ def spans(start: int, stop: int, size: int) -> np.ndarray[tuple[int], np.dtype[n
 
 
 @pytest.mark.parametrize("size", [25, 4000])
-@pytest.mark.parametrize("name", ["plain", "f32", "int8", "window", "sinks", "hd32", "f32-all"])
+@pytest.mark.parametrize(
+    "name", ["plain", "f32", "int8", "window", "sinks", "hd32", "f32-all", "alibi", "alibi-f32"]
+)
 def test_tokens_that_see_what_follows(name: str, size: int) -> None:
     """To the end of a span, or of everything, over a border of segments, too: as in NumPy, on all
     levels the same bits, in whatever items and segments."""
@@ -142,7 +149,9 @@ def test_ends_that_leave_the_sequence_are_refused() -> None:
 
 
 @pytest.mark.parametrize("start", [0, 1000])
-@pytest.mark.parametrize("name", ["plain", "f32", "int8", "e4m3", "e5m2", "window", "all", "hd16"])
+@pytest.mark.parametrize(
+    "name", ["plain", "f32", "int8", "e4m3", "e5m2", "window", "all", "hd16", "alibi-int8"]
+)
 def test_decode_equals_prefill(name: str, start: int) -> None:
     """Token by token, with NaN in every entry after the token, the bits are those of one chunk."""
     stop = start + 90
@@ -180,7 +189,8 @@ def path_to(node: int) -> list[int]:
 
 @pytest.mark.parametrize("start", [0, 5, 60, 1021])
 @pytest.mark.parametrize(
-    "name", ["plain", "f32", "int8", "e4m3", "e5m2", "int8-window", "window", "hd80", "all"]
+    "name",
+    ["plain", "f32", "int8", "e4m3", "e5m2", "int8-window", "window", "hd80", "all", "alibi"],
 )
 def test_tree_equals_chain(name: str, start: int) -> None:
     """Every node of a tree gets the bits that its path would get as a chain, on every level."""

@@ -32,7 +32,10 @@ CASES = {
     "segments": (1100, (4, 60)),
 }
 """Positions in common, and what each row has behind them."""
-OF_ALL = ("plain", "f32", "int8", "e4m3", "e5m2", "hd32", "window", "chunks", "sinks", "f32-all")
+OF_ALL = (
+    *("plain", "f32", "int8", "e4m3", "e5m2", "hd32", "window", "chunks", "sinks", "f32-all"),
+    "alibi",
+)
 OF_SOME = ("two", "no whole tile more", "over a segment")
 
 
@@ -85,10 +88,10 @@ def together(
     q = np.concatenate([row.q[-1:] for row in rows])
     out = np.full_like(q, np.nan)
     for head in range(shape.n_kv_heads):
-        item = (0, 0, 0, head, shape.sinks, False, None, shape.chunked)
+        item = (0, 0, 0, head, shape.sinks, False, None, shape.chunked, order)
         rule = (shape.scale, shape.softcap, shape.window)
         known = shared // shape.block_size * shape.block_size + more
-        kernels.attention(q, out, *rule, kv, step, *item, tokens=order, shared=known)
+        kernels.attention(q, out, *rule, kv, step, *item, known, shape.slopes)
     return out
 
 

@@ -108,6 +108,7 @@ def test_what_is_too_long_is_refused_or_cut(native_toy: Server) -> None:
         ({"input": [[1, 999]]}, "input", "999"),
         ({"input": "a", "dimensions": 8}, "dimensions", "not trained to have them cut"),
         ({"input": "a", "dimensions": 0}, "dimensions", "not trained"),
+        ({"input": "a", "prompt_name": "query"}, "prompt_name", "it has none"),
         ({"input": "a", "pooling": "max"}, "pooling", "cls, mean, last"),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format", "hex"),
         ({"input": "a", "truncate": "middle"}, "truncate", "middle"),

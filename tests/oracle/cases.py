@@ -73,6 +73,8 @@ ENCODERS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_nomic_bert": tiny_encoders.nomic_bert,
     "tiny_roberta": tiny_encoders.roberta,
     "tiny_modern_bert": tiny_encoders.modern_bert,
+    "tiny_jina_v2": tiny_encoders.jina_v2,
+    "tiny_jina_v2_code": tiny_encoders.jina_v2_code,
     "tiny_jina_v3": tiny_encoders.jina_v3,
     "tiny_jina_v3_saved": tiny_encoders.jina_v3_saved,
     "tiny_gemma_embedding": tiny_encoders.gemma_embedding,

@@ -72,7 +72,7 @@ SAID: Mapping[str, Mapping[str, object]] = {
 """What every file of a kind or an architecture says, too: three classes have ropes of their own
 where nothing is said, another's 96 heads do not share its 4096 columns, one says no number of
 experts, one no kinds of its layers, an encoder sees both sides."""
-FOREIGN = ("minicpm",)
+FOREIGN = ("minicpm", "jina_v2", "jina_v2_code")
 """Whose class is in the models' folders, not in ``transformers``."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,20 @@ import pytest
 from kvasir.core.tiles import TileSpec, media_at
 from kvasir.exec.tiles import patches
 from kvasir.formats.mapped import TensorTable
+from kvasir.models import build_program
+from kvasir.models.loaded import load_model
+from kvasir.models.tensors import ignorable
 from kvasir.models.tower import read_tower
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Uncut
 from kvasir.vision.preparing import Scaling
 from kvasir.vision.processor import slicing_of
 from kvasir.vision.reader import UnfitImage, tiles_of
+from kvasir.weights.bind import bind
 from kvasir.weights.source import ModelSource, open_model
 from tests import tiny_gemma4_vision
+from tests.loading import Loaded, reference_logits
+from tests.oracle.cases import PROMPTS
 from tests.oracle.test_images import BOUND, MODES, image_file, loaded, logits_of
 from tests.seeing import Seeing
 from tests.tiny import TinyModel
@@ -135,3 +142,28 @@ def test_defaults(tmp_path: Path) -> None:
     assert tower.tile.factor == reads.rescale_factor and not reads.do_normalize
     tokens = dict(tower.spec.tokens)
     assert tokens == {name: full[name] for name in tokens}
+
+
+def test_text_without_the_tower(tmp_path: Path) -> None:
+    """Of a model whose layers have embeddings, as E2B and E4B."""
+    pytest.importorskip("torch", reason="make test-oracle")
+    from tests.oracle.torch_logits import logits
+
+    vocab = tiny_gemma4_vision.VOCAB
+    own = tiny_gemma4_vision.gemma4_vision(
+        hidden_size_per_layer_input=32,
+        vocab_size_per_layer_input=vocab,
+        num_kv_shared_layers=2,
+        use_double_wide_mlp=True,
+    )
+    vision = own.config["vision_config"]
+    assert isinstance(vision, dict)
+    config = {**own.config, "vision_config": {**vision, "use_clipped_linears": True}}
+    folder = tiny_gemma4_vision.write(replace(own, config=config), tmp_path)
+    model = load_model(str(folder))
+    program = build_program(model.config, max_positions=128)
+    binding = bind(program, model.source, ignorable(model.config))
+    for prompt in PROMPTS:
+        found = reference_logits(Loaded(model.config, program, binding), prompt)
+        expected = logits(folder, prompt)
+        assert np.abs(found - expected).max() <= BOUND * np.abs(expected).max()

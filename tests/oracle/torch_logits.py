@@ -17,6 +17,8 @@ from transformers import (
     GraniteConfig,
 )
 
+from tests.oracle.jina import jina_states
+
 LENGTH = 64
 """Of the engines that vectors are compared with; ``tests.loading`` has 128."""
 
@@ -30,6 +32,9 @@ def logits(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:
 
 def hidden_states(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:
     """After the final norm, of every token, f32 [tokens, hidden]."""
+    config = json.loads((folder / "config.json").read_text())
+    if config.get("position_embedding_type") == "alibi":
+        return np.asarray(jina_states(folder, config, tokens).numpy(), np.float32)
     return _rows(AutoModel, folder, tokens, "last_hidden_state", LENGTH)
 
 

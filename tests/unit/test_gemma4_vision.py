@@ -24,6 +24,7 @@ from kvasir.models import build_program, config_from, tower
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import PooledTowerSpec
 from kvasir.models.loaded import load_model, model_facts
+from kvasir.models.tensors import ignorable
 from kvasir.models.tower import read_tower, seeing_family
 from kvasir.models.tower_programs import build_tower
 from kvasir.serve.text import load_text
@@ -31,6 +32,7 @@ from kvasir.vision.messages import Uncut
 from kvasir.vision.preparing import Scaling
 from kvasir.vision.reader import UnfitImage, tiles_in
 from kvasir.vision.slicing import scaled_size
+from kvasir.weights.bind import bind
 from kvasir.weights.source import ModelSource, open_model
 from kvasir.weights.transforms import from_floats, lines_first
 from tests import tiny_gemma4_vision
@@ -84,7 +86,6 @@ def test_nothing_is_altered_unnoticed(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 REFUSED: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
-    "clips": ({"use_clipped_linears": True}, {}, "use_clipped_linears is True"),
     "biases": ({"attention_bias": True}, {}, "attention_bias is True"),
     "activation": ({"hidden_activation": "silu"}, {}, "hidden_activation is 'silu'"),
     "rope": ({"rope_parameters": {"rope_type": "yarn"}}, {}, "rope_type is 'yarn'"),
@@ -129,12 +130,28 @@ def test_other_parts_of_the_model_are_refused(
         load_text(with_fields(source, config={**source.config, **above}))
 
 
-def test_embeddings_of_layers_are_refused_beside_images(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clips", [True, False])
+def test_a_tower_that_is_not_computed_leaves_the_text(
+    clips: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of E2B and E4B, with what hears beside it."""
     vocab = tiny_gemma4_vision.VOCAB
     own = gemma4_vision(hidden_size_per_layer_input=32, vocab_size_per_layer_input=vocab)
-    folder = write(own, tmp_path)
-    with pytest.raises(ModelError, match="hidden_size_per_layer_input is 32, expected 0"):
-        load_model(str(folder))
+    vision, heard = own.config["vision_config"], "model.audio_tower.layers.0.weight"
+    assert isinstance(vision, dict)
+    config = {**own.config, "vision_config": {**vision, "use_clipped_linears": clips}}
+    config["audio_config"] = {"hidden_size": 4}
+    tensors = {**own.tensors, heard: np.ones((4, 4), np.float32)}
+    folder = write(TinyModel("m", config, tensors), tmp_path)
+    model = load_model(str(folder))
+    assert (model.tower, model.eyes, model.config.sees) == (None, None, False)
+    said = caplog.messages[-1]
+    assert ("use_clipped_linears" in said) == clips
+    assert "runs without its images: they need " in said
+    assert "text_config.hidden_size_per_layer_input" in said
+    text = load_text(open_model(folder))
+    assert text.sight is None
+    bind(build_program(model.config), model.source, ignorable(model.config))
 
 
 @pytest.mark.parametrize("spans", [True, False])

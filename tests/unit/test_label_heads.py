@@ -32,8 +32,11 @@ def facts_of(path: Path) -> Any:
 
 def test_ranked_over_http_as_in_process(tmp_path: Path) -> None:
     folder = tiny_heads.write(tiny_heads.bert(), tmp_path)
+    said = {"prompts": {"query": "ask: "}}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(said))
     documents = ["the dog", "a quick fox", "the dog"]
     with LLM(str(folder), **OPTIONS) as llm:
+        named = llm.embed("fox", prompt_name="query")[0].outputs.embedding
         scores = [output.outputs.score for output in llm.score("the fox", documents)]
     assert scores[0] == scores[2] != scores[1]
     engine = {"max_model_len": 100, "threads": 1, "dtype": "float32"}
@@ -43,6 +46,10 @@ def test_ranked_over_http_as_in_process(tmp_path: Path) -> None:
         found = {x["index"]: x["relevance_score"] for x in told["results"]}
         assert [found[i] for i in range(3)] == scores
         assert told["method"] == "classifier"
+        body: dict[str, Any] = {"input": "fox", "prompt_name": "query"}
+        assert server.post("/v1/embeddings", body).json()["data"][0]["embedding"] == named
+        told = server.post("/v1/embeddings", {**body, "input": [[1, 2]]}).json()
+        assert "send no ids" in told["error"]["message"]
 
 
 def test_tokens_of_the_second_text_are_of_the_second_kind(tmp_path: Path) -> None:

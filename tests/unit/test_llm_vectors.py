@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kvasir import LLM, SamplingParams
-from kvasir.core.errors import RequestError
+from kvasir.core.errors import ModelError, RequestError
+from kvasir.models import config_from
+from kvasir.models.vectors import vector_facts
+from kvasir.weights.source import open_model
 from tests import tiny, tiny_encoders
 
 PROMPTS = ["one two three", "four", "one two three"]
@@ -129,3 +133,75 @@ def test_an_encoder_makes_vectors_alone(tmp_path: Path, caplog: pytest.LogCaptur
         assert not np.array_equal(*firsts)
         with pytest.raises(RequestError, match="makes vectors or labels of texts and writes none"):
             llm.generate(prompts)
+
+
+@pytest.mark.parametrize("make", [tiny_encoders.jina_v2, tiny_encoders.modern_bert])
+def test_texts_have_the_bits_that_each_has_alone(
+    make: Callable[[], tiny.TinyModel], tmp_path: Path
+) -> None:
+    """Of a model whose scores lean, and of one with windows; within a tile and over its end."""
+    prompts = [[(7 * i + n) % tiny.VOCAB for i in range(n)] for n in (3, 64, 90, 17, 65)]
+    with LLM(str(tiny.write_hf(make(), tmp_path)), threads=2, max_model_len=96) as llm:
+        together = llm.encode(prompts)
+        for prompt, output in zip(prompts, together, strict=True):
+            alone = llm.encode(prompt)[0].outputs.data
+            assert np.array_equal(output.outputs.data, alone)
+
+
+SAID: dict[str, object] = {"prompts": {"query": "ask: ", "document": ""}}
+
+
+def told(folder: Path, **said: object) -> Path:
+    """A folder of sentence-transformers, with prompts."""
+    path = tiny.write_hf(tiny_encoders.bert(), folder)
+    (path / "config_sentence_transformers.json").write_text(json.dumps({**SAID, **said}))
+    return path
+
+
+def test_prompts_that_the_folder_names(tmp_path: Path) -> None:
+    folder = told(tmp_path, default_prompt_name="query")
+    with LLM(str(folder), threads=1, max_model_len=64) as llm:
+        vectors = {
+            text: llm.embed(text, prompt_name="document")[0].outputs.embedding
+            for text in ("one", "ask: one")
+        }
+        assert vectors["one"] != vectors["ask: one"]
+        named = llm.embed(["one", {"prompt": "one"}], prompt_name="query")
+        assert [x.outputs.embedding for x in named] == [vectors["ask: one"]] * 2
+        assert llm.embed("one")[0].outputs.embedding == vectors["ask: one"], "the folder's own"
+        ids = llm.get_tokenizer().encode("one")
+        assert llm.embed([ids])[0].outputs.embedding == vectors["one"]
+        data = llm.encode("one", prompt_name="query")[0].outputs.data
+        assert np.array_equal(data, llm.encode("ask: one", prompt_name="document")[0].outputs.data)
+        assert math.isclose(llm.score("one", "one")[0].outputs.score, 1.0, rel_tol=1e-6)
+        assert llm.score(ids, "one")[0].outputs.score < 0.9999, "ids stay as they are"
+        for prompts, name in (("one", "passage"), ([ids], "query"), ([ids, "one"], "query")):
+            with pytest.raises(RequestError, match=r"has query, document|send no ids"):
+                llm.embed(prompts, prompt_name=name)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"prompts": ["query"]}, "prompts is .* expected texts by name"),
+        ({"prompts": {"query": 1}}, "prompts is .* expected texts by name"),
+        ({"default_prompt_name": "passage"}, "is 'passage', expected one of query, document"),
+        ({"default_prompt_name": 1}, "default_prompt_name is '1'"),
+    ],
+)
+def test_prompts_that_are_none_are_refused(
+    said: dict[str, object], why: str, tmp_path: Path
+) -> None:
+    source = open_model(told(tmp_path, **said))
+    with pytest.raises(ModelError, match=why):
+        vector_facts(source, config_from(source))
+
+
+def test_a_pooling_that_leaves_prompts_out_is_refused(tmp_path: Path) -> None:
+    folder = told(tmp_path)
+    (folder / "1_Pooling").mkdir()
+    pooling = {"pooling_mode_mean_tokens": True, "include_prompt": False}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    source = open_model(folder)
+    with pytest.raises(ModelError, match="leaves prompts out"):
+        vector_facts(source, config_from(source))

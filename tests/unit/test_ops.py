@@ -127,17 +127,18 @@ def expect_rope_heads(case: OpCase) -> FloatArray:
 def expect_attention(case: OpCase) -> FloatArray:
     op = case.op
     heads, window, cap = op.integer("n_heads"), op.integer("window"), op.number("softcap")
-    q = x_of(case).reshape(T, heads, 16)
+    q, slopes = x_of(case).reshape(T, heads, 16), environment().constants["slopes"]
     out = np.zeros(q.shape)
     for t, position in enumerate(POSITIONS):
         view = environment().view(0, t)
-        seen = [p for p in range(position + 1) if not window or p > position - window]
-        if op.flag("chunked"):
-            seen = [p for p in range(position + 1) if p // window == position // window]
+        first = position - position % window if op.flag("chunked") else position - window + 1
+        seen = range(max(first, 0) if window else 0, position + 1)
         for h in range(heads):
             kv = h // (heads // 2)
             scores = [op.number("scale") * float(q[t, h] @ view.k[p, kv]) for p in seen]
             scores = [cap * math.tanh(s / cap) if cap else s for s in scores]
+            slope = slopes[h] if "slopes" in op.attrs else 0.0
+            scores = [s - slope * (position - p) for s, p in zip(scores, seen, strict=True)]
             weights = [math.exp(s) for s in scores]
             mixed = sum(w * view.v[p, kv] for w, p in zip(weights, seen, strict=True))
             sink = math.exp(case.weights[0][1][h]) if case.weights else 0.0

@@ -45,6 +45,7 @@ from tests.tiny import TinyModel
         (tiny_hybrid.nemotron_h, {"mlp_bias": True}),
         (tiny_encoders.nomic_bert, {"prenorm": True}),
         (tiny_encoders.bert, {"is_decoder": True}),
+        (tiny_encoders.jina_v2, {"feed_forward_type": "reglu"}),
         (tiny_layer_norms.gpt2, {"scale_attn_by_inverse_layer_idx": True}),
         (tiny_layer_norms.starcoder2, {"norm_type": "rms_norm"}),
     ],

@@ -160,6 +160,14 @@ BROKEN: dict[str, tuple[Callable[[Program], Program], str]] = {
         lambda p: with_attrs(p, "attention", scale=0.0),
         "scale=0.0, expected more than 0",
     ),
+    "no slopes": (
+        lambda p: with_attrs(p, "attention", slopes="rope"),
+        "constant rope is not declared, or not of 2 slopes",
+    ),
+    "slopes and a cap": (
+        lambda p: with_attrs(p, "attention", slopes="rope", softcap=5.0),
+        "slopes beside a soft cap",
+    ),
     "unread keys": (
         lambda p: drop(p, "kv_write"),
         r"v \(linear\) is made and never read",

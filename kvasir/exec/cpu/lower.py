@@ -223,6 +223,9 @@ class _Lowering:
     def _attention(self, op: Op, base: Record) -> list[Record]:
         numbers = integers(op, "layer", "n_heads", "window") | floats(op, "scale", "softcap")
         numbers |= {"has_ends": int(len(op.ins) > 1), "chunked": int(op.flag("chunked"))}
+        if "slopes" in op.attrs:
+            table = self.tables.setdefault(op.word("slopes"), len(self.tables))
+            numbers |= {"leans": 1, "table": table}
         sinks = tuple(self._weight("vector", name) for name in op.weights)
         return [replace(base, weights=sinks, numbers=numbers)]
 

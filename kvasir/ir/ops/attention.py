@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +24,7 @@ _KV = attrs_of(layer=int, n_kv_heads=int, head_dim=int)
 _ROPE_WRITE = _KV | _ROPE | attrs_of(q_table=str, qk_norm=str, eps=float)
 _ROPE_HEADS = _ROPE | attrs_of(qk_norm=str, eps=float)
 _ATTENTION = _KV | attrs_of(n_heads=int, scale=float, window=int, softcap=float, to=str, block=int)
-_ATTENTION |= attrs_of(chunked=bool)
+_ATTENTION |= attrs_of(chunked=bool, slopes=str)
 
 
 def _attention_flops(call: Call) -> float:
@@ -181,30 +183,42 @@ def _normed(x: FloatArray, weight: FloatArray, op: Op) -> FloatArray:
     return f32(rms_norm(rows, weight, op.number("eps"))).reshape(x.shape)
 
 
+class Seeing(NamedTuple):
+    """Which keys a token sees, and what a dot with one counts."""
+
+    scale: float
+    window: int = 0
+    softcap: float = 0.0
+    chunked: bool = False
+    """Of a run of ``window`` positions those before it (Llama 4)."""
+
+
 def attend(
     q: FloatArray,
     kv: KvView,
     position: int,
-    scale: float,
-    window: int,
-    softcap: float,
-    chunked: bool = False,
+    rule: Seeing,
     sinks: FloatArray | None = None,
+    slopes: FloatArray | None = None,
 ) -> FloatArray:
     """One token's heads [n_heads, head_dim]; consecutive query heads share a KV head. A sink is one
     more logit of its head's softmax, as of a key without a value (gpt-oss; Xiao et al. 2023).
-    ``chunked``: of a run of ``window`` positions it sees those before it (Llama 4).
+    A score loses the slope of its head for each position between query and key (ALiBi; Press et
+    al. 2022).
 
     The native kernels also round the probabilities that multiply V, relative to the largest score
     so far, where they round the query."""
     q = round_bf16(q) if kv.rounded else q
-    keep = np.abs(kv.positions - position) < (window or np.inf)
-    keep &= kv.positions >= (position - position % window if chunked else 0)
+    keep = np.abs(kv.positions - position) < (rule.window or np.inf)
+    keep &= kv.positions >= (position - position % rule.window if rule.chunked else 0)
     k, v = kv.k[keep].astype(np.float64), kv.v[keep].astype(np.float64)
     n_shared = len(q) // k.shape[1]
     scores = soften(
-        scale * np.einsum("hgd,nhd->hgn", q.reshape(k.shape[1], n_shared, -1), k), softcap
+        rule.scale * np.einsum("hgd,nhd->hgn", q.reshape(k.shape[1], n_shared, -1), k), rule.softcap
     )
+    if slopes is not None:
+        far = np.abs(kv.positions[keep] - position)
+        scores = scores - slopes.reshape(*scores.shape[:2], 1).astype(np.float64) * far
     top = scores.max(axis=-1, keepdims=True)
     extra = np.full(top.shape, -np.inf) if sinks is None else sinks.reshape(top.shape)
     top = np.maximum(top, extra)
@@ -220,6 +234,8 @@ def _attention_infer(op: Op, ins: Values, weights: Weights) -> Types:
     require(op.number("scale") > 0, f"scale={op.number('scale')}, expected more than 0")
     fits = op.integer("window") > 0 and len(ins) == 1
     require(fits or not op.flag("chunked"), "chunks need a size, and see nothing behind a token")
+    leans = "slopes" in op.attrs
+    require(not leans or not op.number("softcap"), "slopes beside a soft cap")
     require_heads(ins[0], heads, op.integer("head_dim"))
     for sinks in weights:
         require_shape(sinks, (heads,))
@@ -241,18 +257,19 @@ def attention(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """softmax(scale q k^T) v over the cache of a layer; with a weight, sinks of the heads. A token
     sees what comes before it and itself, or, with a second input, all positions before its end;
     where there is a window those that are less than it away; chunked, those of its own run of
-    so many positions."""
+    so many positions. ``slopes`` names those of the heads (ALiBi)."""
     q = ins[0].reshape(len(ins[0]), *op.integers("n_heads", "head_dim"))
     out = np.empty_like(q)
-    window, chunked = op.integer("window"), op.flag("chunked")
-    rule = (op.number("scale"), window, op.number("softcap"), chunked)
+    window, cap = op.integer("window"), op.number("softcap")
+    rule = Seeing(op.number("scale"), window, cap, op.flag("chunked"))
     sinks = weights[0] if weights else None
+    slopes = env.constants[op.word("slopes")] if "slopes" in op.attrs else None
     for token in range(len(q)):
         kv = env.view(op.integer("layer"), token)
         position = int(kv.positions[-1])
         if len(ins) > 1 and (end := int(ins[1][token])) > position + 1:
             kv = env.view(op.integer("layer"), token, end)
-        out[token] = attend(q[token], kv, position, *rule, sinks)
+        out[token] = attend(q[token], kv, position, rule, sinks, slopes)
     return (as_type(out.reshape(ins[0].shape), op.word("to"), op.integer("block")),)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from kvasir.core.kvtypes import KV_TYPES
 from kvasir.ir.numerics import wide
-from kvasir.ir.ops.attention import attend, check_rope, rotate
+from kvasir.ir.ops.attention import Seeing, attend, check_rope, rotate
 from kvasir.ir.ops.base import BOTH, attrs_of, defines, f32, per_element
 from kvasir.ir.ops.checks import require, require_heads, require_shape, width
 from kvasir.ir.ops.rows import rms_norm
@@ -115,7 +115,7 @@ def latent_attention(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     for token in range(len(q)):
         kv = env.view(op.integer("layer"), token)
         kv = kv._replace(v=kv.k[..., :latent])
-        out[token] = attend(q[token], kv, int(kv.positions[-1]), op.number("scale"), 0, 0.0)
+        out[token] = attend(q[token], kv, int(kv.positions[-1]), Seeing(op.number("scale")))
     return (out.reshape(ins[0].shape),)
 
 

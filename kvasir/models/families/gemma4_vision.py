@@ -1,5 +1,5 @@
-"""Gemma 4 that sees, in its sizes without embeddings of layers and clipped matrices: a tower for
-images of any shape, whose tokens see each other in layers with a window."""
+"""Gemma 4 that sees: a tower for images of any shape, whose tokens see each other in layers with a
+window. Its sizes with embeddings of layers and clipped matrices run without it (``unseen``)."""
 
 from msgspec.structs import replace
 
@@ -25,6 +25,7 @@ GEMMA4_VISION = replace(
     gguf="",
     block=replace(GEMMA4.block, spans=True, near_spans=True),
     text_key="text_config",
+    unread_tower=("model.audio_tower.", "model.embed_audio."),
     tower=PooledTowerSpec(
         encoders=("model.vision_tower.", "vision_tower."),
         connectors=("model.embed_vision.", "embed_vision."),

@@ -41,7 +41,8 @@ def _read(dialect: str, body: Json, *, strict: bool, normalizes: bool) -> Asked:
     normalize = normalizes if request.normalize is None else request.normalize
     show: Json = {"normalize": normalize, "dimensions": request.dimensions}
     show["base64"] = request.encoding_format == "base64"
-    prompts, wish = split_prompts(request.input, "input"), PoolWish(dimensions=request.dimensions)
+    prompts = split_prompts(request.input, "input")
+    wish = PoolWish(dimensions=request.dimensions, prompt_name=request.prompt_name)
     return pool.asked_for(request, dialect, prompts, "input", warnings, show, wish)
 
 

@@ -47,6 +47,9 @@ class EmbeddingRequest(PoolFields, frozen=True, kw_only=True):
     input: Texts
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = None
+    prompt_name: str | None = None
+    """Of what the model was trained to read before each text, as TEI and sentence-transformers call
+    it; by default what its folder says."""
     normalize: bool | None = None
     """Whether vectors have the length 1; by default embeddings have, what is pooled has not."""
 

@@ -26,6 +26,7 @@ Attention::Attention(const Record& r, Workspace& w)
   args.scale = r.scale;
   args.softcap = r.softcap;
   args.sinks = w.vector(r.weight[0]);
+  args.slopes = r.leans ? w.table(r.table) : nullptr;
 }
 
 void Attention::run(const Extent&, int64_t index, int thread) const {

@@ -6,7 +6,7 @@
 namespace kvasir {
 
 // in: q; out: f32, or rows of any type; weight: sinks or none; layer, n_heads, window, chunked, has_ends,
-// scale, softcap.
+// scale, softcap; leans: table, slopes of heads.
 struct Attention {
   static constexpr const char* kName = "attention";
   Attention(const Record& r, Workspace& w);
