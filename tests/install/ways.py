@@ -95,12 +95,11 @@ def by_deb(deb: Path, folder: Path) -> Installed:
     """Into a small Debian of its own, by its own tools, with what the package depends on."""
     root = folder / "root"
     suite = platform.freedesktop_os_release()["VERSION_CODENAME"]
-    hooks = "/usr/share/mmdebstrap/hooks/file-mirror-automount"
-    words = ["mmdebstrap", "--quiet", "--variant=minbase", f"--hook-dir={hooks}"]
-    run(
-        [*words, f"--include={deb.resolve()}", suite, str(root)],
-        {**os.environ, "PATH": f"/usr/sbin:/sbin:{SYSTEM_PATH}"},
-    )
+    words = ["mmdebstrap", "--quiet", "--variant=minbase"]
+    words.append(f"--customize-hook=copy-in {deb.resolve()} /tmp")
+    words.append(f'--customize-hook=chroot "$1" apt-get install --yes --quiet /tmp/{deb.name}')
+    known = {**os.environ, "PATH": f"/usr/sbin:/sbin:{SYSTEM_PATH}"}
+    run([*words, suite, str(root)], known)
     return _inside(root, ("/usr/bin/kvasir",), {"PATH": SYSTEM_PATH, "HOME": "/tmp"}, "0:0")
 
 
