@@ -125,12 +125,6 @@ DRAWN = tuple(
 )  # fmt: skip
 
 
-def went_on(document: dict[str, Any]) -> float:
-    """Seconds."""
-    found = document["results"]
-    return float(found["seconds"] - found["seconds_stopped_as_a_whole"])
-
-
 def overdue(document: dict[str, Any]) -> float:
     """Seconds beyond its limit at which an engine that was stopped had ended, by the clock of who
     stopped it; in results without that, those that the server counted when it killed it."""
@@ -150,9 +144,9 @@ DEATHS = (
         is_timed=False,
     ),
     Target(
-        "the same: seconds of it in which the run was not stopped as a whole",
+        "the same: seconds, without those in which the run was stopped as a whole",
         "endurance-kills",
-        went_on,
+        results("seconds"),
         3600,
         "{:.0f}",
         is_timed=False,
