@@ -30,11 +30,11 @@ from kvasir.exec.masks import ConstrainedSlots, PlainMasks
 from kvasir.exec.reference import ReferenceExecutor, load_weights
 from kvasir.sampling.masks import Bits, Masks, allows, apply
 from kvasir.sched.scheduler import Scheduler
-from kvasir.speculate.oracle import OracleProposer
 from tests import tiny
 from tests.automaton import Ring, keeps_to
 from tests.loading import load
 from tests.native import BEST
+from tests.oracle_drafts import OracleProposer
 from tests.planned import placed, step_plan
 from tests.sizes import config_of
 
