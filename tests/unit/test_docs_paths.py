@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -77,3 +78,20 @@ def number(text: str, pattern: str) -> int:
     found = re.search(pattern, text)
     assert found is not None, pattern
     return int(found[1].replace(",", ""))
+
+
+@pytest.fixture(scope="module")
+def sources() -> str:
+    kinds = {".py", ".h", ".cpp", ".inl"}
+    files = (x for folder in ("kvasir", "native", "tests") for x in (ROOT / folder).rglob("*"))
+    texts = [x.read_text(encoding="utf-8") for x in files if x.suffix in kinds]
+    return " ".join(" ".join((*texts, (ROOT / "CMakeLists.txt").read_text("utf-8"))).split())
+
+
+@pytest.mark.parametrize("page", sorted(x for x in PAGES if x.startswith("docs/add-a")))
+def test_diffs_begin_with_what_is_there(page: str, sources: str) -> None:
+    """Lines of other files than the one that is added."""
+    diffs = re.findall(r"```diff\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    lines = [line for diff in diffs for line in dedent(diff).splitlines() if line[:1] in "- "]
+    known = [" ".join(line[1:].split()) for line in lines if "…" not in line]
+    assert [line for line in known if line not in sources] == []
