@@ -11,9 +11,9 @@ from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.executor import ExecutorProposer
 from kvasir.speculate.lookahead import Lookahead
 from kvasir.speculate.lookup import Lookup
-from kvasir.speculate.oracle import OracleProposer
 from kvasir.speculate.recycling import Recycling
 from tests.answers import Answer
+from tests.oracle_drafts import OracleProposer
 
 
 class Moody(ExecutorProposer):

@@ -31,9 +31,9 @@ from kvasir.kv.tier import Fetch
 from kvasir.sampling.masks import Bits
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known, Proposer
-from kvasir.speculate.oracle import OracleProposer
 from tests.automaton import Ring
 from tests.exactness import Answer, answer_of
+from tests.oracle_drafts import OracleProposer
 from tests.request_sets import FREE
 from tests.sizes import changed, config_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -11,9 +11,9 @@ from msgspec.structs import replace as with_fields
 
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
-from kvasir.exec.cpu.passes import lower_bundle, lower_passes
+from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.reference import ReferenceExecutor, load_weights
-from kvasir.ir.bundle import Bundle, bundle
+from kvasir.ir.bundle import Bundle, bundle, verify_joined
 from kvasir.ir.program import Op, Program, Value
 from kvasir.ir.rewrite import with_ops
 from kvasir.weights.bind import Binding
@@ -85,6 +85,13 @@ TOYS: dict[str, Callable[[Path], Joined]] = {
     "reading": reading,
     "windowed": windowed,
 }
+
+
+def lower_bundle(raw: Bundle, *, dtype: str, formats: Mapping[str, str]) -> Bundle:
+    """All passes of every program, and what they share verified."""
+    lowered = raw.map(lambda program: lower_passes(program, dtype=dtype, formats=formats))
+    verify_joined(lowered)
+    return lowered
 
 
 def make_toy(name: str, folder: Path, dtype: str = "float32") -> Toy:

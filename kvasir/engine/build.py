@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from kvasir import _native
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
@@ -20,6 +19,7 @@ from kvasir.exec.base import Executor
 from kvasir.exec.disk.directory import Limits
 from kvasir.exec.disk.saving import block_sizes
 from kvasir.exec.disk.store import DiskStore
+from kvasir.exec.lookup import native_lookup
 from kvasir.grammar.masks import GrammarMasks, grammar_masks
 from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.ir.pieces import TowerPieces
@@ -33,7 +33,6 @@ from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Proposer
 from kvasir.speculate.executor import EVIDENCE, ExecutorProposer
 from kvasir.speculate.lookahead import Lookahead
-from kvasir.speculate.lookup import Lookup
 from kvasir.speculate.recycling import Recycling
 from kvasir.speculate.several import DrafterPart, SeveralDrafters
 from kvasir.timing.cost import CostModel
@@ -203,4 +202,4 @@ def _proposer(asked: Speculation, config: EngineConfig) -> Proposer:
         return Lookahead(*asked.window)
     if asked.method == RECYCLING:
         return Recycling(asked.n_stored)
-    return Lookup(asked.min_match, asked.max_match, asked.n_stored, _native.TextIndex)
+    return native_lookup(asked)

@@ -14,7 +14,15 @@ from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import Settings
 from kvasir.config.resolved import EngineConfig, ExecutorConfig, ModelFacts, PythonConfig
 from kvasir.exec.base import Executor
-from kvasir.ir.bundle import DRAFT, Bundle, Tower, draft_name, with_draft, with_drafts
+from kvasir.ir.bundle import (
+    DRAFT,
+    Bundle,
+    Tower,
+    draft_name,
+    verify_joined,
+    with_draft,
+    with_drafts,
+)
 from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.ir.pool import with_pool
 from kvasir.ir.program import Program
@@ -252,6 +260,7 @@ class ProgramBackend(msgspec.Struct, frozen=True):
         bundle, more = self._with_tower(with_pool(program), model, config, wishes.act_block)
         binding = replace(binding, weights={**binding.weights, **more.weights})
         bundle, binding = self._with_draft(bundle, binding, draft, config, wishes.act_block)
+        verify_joined(bundle)
         executor = self.make(bundle, binding, config, wishes)
         sources = [each.source for each in (model, draft) if each is not None]
         named = [x.content_hash if config.disk else x.stamp_hash for x in sources]

@@ -153,10 +153,6 @@ class LimitedFollower:
         found._place = self._place
         return found
 
-    def close_now(self, clock: ThinkingClock) -> None:
-        """From now on ``clock`` says what is forced."""
-        self._clock = clock
-
     def consume(self, tokens: Sequence[int]) -> bool:
         self._place = self._after(tokens)
         return self._inner.consume(tokens)

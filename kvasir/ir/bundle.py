@@ -29,7 +29,7 @@ from kvasir.ir.program import (
     Weight,
     freeze,
 )
-from kvasir.ir.verify import ProgramError, verify
+from kvasir.ir.verify import ProgramError
 
 T = TypeVar("T")
 
@@ -238,12 +238,11 @@ def with_drafts(beside: Bundle, drafts: Sequence[Program], shared: Collection[st
     return replace(beside, programs=MappingProxyType(programs))
 
 
-def verify_bundle(bundle: Bundle, stage: str) -> None:
-    """Raises ProgramError on the first broken rule of a program (``verify``), or between them."""
+def verify_joined(bundle: Bundle) -> None:
+    """Raises ProgramError on the first broken rule between programs that were verified alone."""
     made: set[str] = set()
     exported: dict[str, Value] = {}
     for name, program in bundle.programs.items():
-        verify(program, stage)
         for given in program.inputs:
             if given not in (*STEP_INPUTS, *GIVEN_INPUTS):
                 _check_export(name, program.values[given], exported)
@@ -252,8 +251,6 @@ def verify_bundle(bundle: Bundle, stage: str) -> None:
                 raise ProgramError(f"{name}: {value} is made by another program as well")
             made.add(value)
         exported |= {value: program.values[value] for value in program.outputs}
-    for program in bundle.tower.programs if bundle.tower else ():
-        verify(program, stage)
     _check_carried(bundle)
     _check_shared(bundle)
     layers = [spec.layer for spec in bundle.kv]

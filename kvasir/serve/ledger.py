@@ -106,10 +106,6 @@ class Ledger:
         while todo := [i for i, x in self.live.items() if x.link is not link]:
             await self._send_again(link, replay, todo)
 
-    def in_engine(self) -> dict[int, Live]:
-        """What the engine was sent and has not answered in full."""
-        return {i: x for i, x in self.live.items() if x.link is self._link is not None}
-
     @property
     def has_work(self) -> bool:
         """Whether the engine owes an answer."""

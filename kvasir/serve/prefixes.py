@@ -57,8 +57,8 @@ class Shared(msgspec.Struct, frozen=True):
     """When the newest of them was submitted."""
 
 
-class Prefixes:
-    """The newest prompts. Lives in one event loop."""
+class NewestPrompts:
+    """Lives in one event loop."""
 
     def __init__(self) -> None:
         self._prompts: deque[KnownPrompt] = deque(maxlen=MAX_PROMPTS)

@@ -23,7 +23,7 @@ from kvasir.serve.keys.keyring import Keyring
 from kvasir.serve.late import LateLog
 from kvasir.serve.lifecycle import Lifecycle
 from kvasir.serve.metrics import Metrics, ModelMetrics
-from kvasir.serve.prefixes import Prefixes
+from kvasir.serve.prefixes import NewestPrompts
 from kvasir.serve.probe import Prober
 from kvasir.serve.reload import Current
 from kvasir.serve.served import ServedResponses
@@ -90,7 +90,7 @@ class Service:
     explanations: Explanations = field(default_factory=Explanations)
     monitor: Monitor = field(default_factory=Monitor)
     """At ``default``, for dashboards."""
-    prefixes: Prefixes = field(default_factory=Prefixes)
+    prefixes: NewestPrompts = field(default_factory=NewestPrompts)
     sessions: Sessions = field(default_factory=Sessions)
     leftovers: Leftovers = field(default_factory=Leftovers)
     fetcher: ImageFetcher = field(default_factory=ImageFetcher)

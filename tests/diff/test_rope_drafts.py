@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kvasir.core.request import EngineRequest
 from kvasir.core.tiles import media_at
-from kvasir.exec.cpu.passes import lower_bundle, lower_passes
+from kvasir.exec.cpu.passes import lower_passes
 from kvasir.ir.bundle import bundle
 from kvasir.models import build_program
 from kvasir.models.loaded import load_model
@@ -19,7 +19,7 @@ from tests import tiny_qwen_vl
 from tests.draft_variants import DRAFT_VARIANTS, Counted
 from tests.exactness import Sizes, baseline, run
 from tests.request_sets import make_requests
-from tests.toy_bundle import Toy
+from tests.toy_bundle import Toy, lower_bundle
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,9 @@ from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Proposer
 from kvasir.speculate.executor import ExecutorProposer
-from kvasir.speculate.oracle import OracleProposer
 from tests.answers import Answer, answer_of
 from tests.forms import n_of
+from tests.oracle_drafts import OracleProposer
 from tests.sizes import changed, config_of
 
 VOCAB, SIZE, K, LONGEST = 61, 8, 6, 32

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from kvasir.core.plan import (
     SlotOpen,
     StepPlan,
     TableChange,
+    TowerLook,
     Transfer,
     reference,
     referred,
@@ -40,32 +42,49 @@ PARAMS = st.builds(
     stop_ids=st.lists(SMALL, max_size=3).map(tuple),
 )
 MEDIA = st.builds(Media, SMALL, SMALL, st.binary(max_size=9), st.binary(max_size=32), SMALL)
-OPENS = st.builds(
-    SlotOpen,
-    SMALL,
-    PARAMS,
-    TOKENS,
-    TOKENS,
-    pooling=st.sampled_from([None, *get_args(PoolKind)]),
-    second=SMALL,
-    media=st.lists(MEDIA, max_size=2).map(tuple),
-)
-ROWS = st.lists(
-    st.builds(Row, SMALL, SMALL, TOKENS, SMALL, SMALL, TOKENS, TOKENS, SMALL), max_size=9
-).map(tuple)
-PLANS = st.builds(
-    StepPlan,
-    SMALL,
-    ROWS,
-    st.lists(OPENS, max_size=3).map(tuple),
-    st.lists(st.builds(TableChange, SMALL, SMALL, SMALL, BLOCKS)).map(tuple),
-    st.lists(st.tuples(SMALL, SMALL)).map(tuple),
-    st.lists(st.builds(Move, SMALL, SMALL, SMALL)).map(tuple),
-    st.lists(st.builds(Copy, BLOCKS, BLOCKS, SMALL)).map(tuple),
-    st.lists(st.builds(Transfer, st.binary(max_size=40), SMALL, SMALL)).map(tuple),
-    st.lists(st.builds(Transfer, st.binary(max_size=40), SMALL, SMALL)).map(tuple),
-    follows=st.none() | ROWS,
-)
+FIELDS: dict[type[msgspec.Struct], dict[str, st.SearchStrategy[Any]]] = {
+    SlotOpen: {
+        "slot": SMALL,
+        "params": PARAMS,
+        "prompt": TOKENS,
+        "output": TOKENS,
+        "pooling": st.sampled_from([None, *get_args(PoolKind)]),
+        "second": SMALL,
+        "media": st.lists(MEDIA, max_size=2).map(tuple),
+    },
+    Row: {
+        "slot": SMALL,
+        "start": SMALL,
+        "tokens": TOKENS,
+        "n_logits": SMALL,
+        "out_index": SMALL,
+        "parents": TOKENS,
+        "targets": TOKENS,
+        "n_drafts": SMALL,
+        "n_sampled": SMALL,
+    },
+}
+
+
+def some(kind: type[msgspec.Struct], *fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(st.builds(kind, *fields, **FIELDS.get(kind, {})), max_size=5).map(tuple)
+
+
+TRANSFERS = some(Transfer, st.binary(max_size=40), SMALL, SMALL)
+FIELDS[StepPlan] = {
+    "step": SMALL,
+    "rows": some(Row),
+    "opens": some(SlotOpen),
+    "tables": some(TableChange, SMALL, SMALL, SMALL, BLOCKS),
+    "commits": st.lists(st.tuples(SMALL, SMALL)).map(tuple),
+    "moves": some(Move, SMALL, SMALL, SMALL),
+    "copies": some(Copy, BLOCKS, BLOCKS, SMALL),
+    "saves": TRANSFERS,
+    "loads": TRANSFERS,
+    "looks": some(TowerLook, SMALL, st.binary(max_size=32), SMALL),
+    "forgets": st.booleans(),
+    "follows": st.none() | some(Row),
+}
 
 
 @given(st.integers(0, MAX_LOGIT_ROWS - 1), st.integers(0, 1000))
@@ -76,7 +95,12 @@ def test_a_reference_says_which_draft_of_which_row(row: int, draft: int) -> None
     assert draft or token == -1 - row
 
 
-@given(PLANS)
+@pytest.mark.parametrize("kind", FIELDS)
+def test_messages_have_every_field(kind: type[msgspec.Struct]) -> None:
+    assert tuple(FIELDS[kind]) == kind.__struct_fields__
+
+
+@given(st.builds(StepPlan, **FIELDS[StepPlan]))
 def test_a_plan_comes_back_as_it_was(plan: StepPlan) -> None:
     data = msgspec.msgpack.encode(plan)
     assert msgspec.msgpack.decode(data, type=StepPlan) == plan

@@ -29,9 +29,9 @@ from kvasir.exec.media import MediaSlots
 from kvasir.exec.rows import logit_rows
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known, Proposer
-from kvasir.speculate.oracle import OracleProposer
 from tests.engine_world import Contents, SteppedStore
 from tests.forms import IS_LONG, n_of
+from tests.oracle_drafts import OracleProposer
 from tests.sizes import changed, config_of
 
 VOCAB = 31

@@ -9,11 +9,15 @@ from types import MappingProxyType
 import pytest
 from msgspec.structs import replace
 
-from kvasir.ir.bundle import DRAFT, TARGET, Bundle, as_bundle, bundle, of_programs, verify_bundle
+from kvasir.config.options import EngineOptions
+from kvasir.engine.build import build_engine
+from kvasir.exec import backend
+from kvasir.ir.bundle import DRAFT, TARGET, Bundle, as_bundle, bundle, of_programs, verify_joined
 from kvasir.ir.memory import plan_memory, value_bytes
 from kvasir.ir.printer import render
 from kvasir.ir.program import Program
 from kvasir.ir.verify import ProgramError
+from tests import tiny
 from tests.toy_bundle import HIDDEN, make_toy, reading
 
 MAXIMA = {"T": 32, "R": 8, "P": 32}
@@ -25,7 +29,7 @@ def joined(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 def test_names_and_layers_of_the_draft_are_its_own_but_for_what_is_shared(joined: Bundle) -> None:
-    verify_bundle(joined, "raw")
+    verify_joined(joined)
     draft = joined.programs[DRAFT]
     assert [spec.layer for spec in joined.kv] == [0, 1, 2, 3]
     assert joined.exports == (HIDDEN,)
@@ -66,7 +70,18 @@ def test_what_breaks_a_rule_between_programs_is_refused(joined: Bundle) -> None:
         (of_programs({TARGET: replace(target, values=narrow), DRAFT: draft}), "bf16"),
     ):
         with pytest.raises(ProgramError, match=message):
-            verify_bundle(made, "raw")
+            verify_joined(made)
+
+
+def test_no_engine_is_built_of_such_a_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.write_hf(tiny.llama(), tmp_path)
+    options = EngineOptions(model=str(tmp_path), executor="reference", max_model_len=64)
+    build_engine(options).engine.close()
+    monkeypatch.setattr(backend, "with_pool", lambda x: of_programs({TARGET: x, "other": x}))
+    with pytest.raises(ProgramError, match="is made by another program as well"):
+        build_engine(options)
 
 
 def test_layers_have_one_order(joined: Bundle) -> None:
@@ -74,7 +89,7 @@ def test_layers_have_one_order(joined: Bundle) -> None:
     twice = bundle(target, draft=joined.programs[DRAFT])
     assert [spec.layer for spec in twice.kv] == [0, 1, 2, 6]
     with pytest.raises(ProgramError, match="not those of one memory"):
-        verify_bundle(twice, "raw")
+        verify_joined(twice)
 
 
 def test_what_is_exported_is_kept_and_the_rest_overlaps(tmp_path: Path) -> None:

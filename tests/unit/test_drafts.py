@@ -15,8 +15,8 @@ from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.executor import ExecutorProposer
 from kvasir.speculate.lookup import Lookup
-from kvasir.speculate.oracle import OracleProposer
 from kvasir.timing.cost import CostModel, Load
+from tests.oracle_drafts import OracleProposer
 from tests.sizes import config_of
 
 CONFIG = config_of(256, 4, 64, 64, 16, vocab_size=97, max_draft_tokens=4)

@@ -29,9 +29,9 @@ from kvasir.grammar.errors import InvalidGrammar, UnsupportedSchema
 from kvasir.grammar.masks import GrammarMasks, check_compiles
 from kvasir.sampling.masks import allows
 from kvasir.sched.scheduler import Scheduler
-from kvasir.speculate.oracle import OracleProposer
 from tests.byte_grammar import EOS, byte_tokens, takes
 from tests.e2e.toy_model import write_toy_model
+from tests.oracle_drafts import OracleProposer
 from tests.sizes import config_of
 
 VOCAB = EOS + 1

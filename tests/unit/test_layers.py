@@ -76,6 +76,8 @@ SIDEWAYS = {
     ("weights", "validation"),
 }
 
+NO_BACKEND = ("kv", "sched", "speculate", "timing", "engine", "lang", "offline", "serve", "text")
+
 THIRD_PARTY = {
     "click": ("cli",),
     "PIL": ("vision",),
@@ -226,6 +228,13 @@ def test_imports_go_downwards(found: Found) -> None:
         return LAYERS[there] >= LAYERS[here]
 
     assert show([entry for entry in found.ours if is_upward(entry)]) == []
+
+
+def test_no_backend_is_known_above_its_door(found: Found) -> None:
+    """Who decides, drives and serves steps asks ``exec.backends``, and has no native code."""
+    inside = ("kvasir._native", "kvasir.exec.cpu", "kvasir.exec.fake", "kvasir.exec.reference")
+    astray = [x for x in found.ours if part(x.where) in NO_BACKEND and x.what.startswith(inside)]
+    assert show(astray) == []
 
 
 def test_modules_have_no_cycle(found: Found) -> None:

@@ -6,7 +6,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from inspect import signature
 from pathlib import Path
+from textwrap import dedent
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,13 +28,13 @@ from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.masks import ConstrainedSlots, PlainMasks
 from kvasir.exec.reference import ReferenceExecutor, load_weights
-from kvasir.sampling.masks import Bits, allows, apply
+from kvasir.sampling.masks import Bits, Masks, allows, apply
 from kvasir.sched.scheduler import Scheduler
-from kvasir.speculate.oracle import OracleProposer
 from tests import tiny
 from tests.automaton import Ring, keeps_to
 from tests.loading import load
 from tests.native import BEST
+from tests.oracle_drafts import OracleProposer
 from tests.planned import placed, step_plan
 from tests.sizes import config_of
 
@@ -77,7 +80,7 @@ class Watched(Ring):
 
 
 def engine(
-    masks: Ring | None, *, overlap: bool = False, drafts: dict[int, tuple[int, ...]] | None = None
+    masks: Masks | None, *, overlap: bool = False, drafts: dict[int, tuple[int, ...]] | None = None
 ) -> Engine:
     config = config_of(
         128, 4, 32, 40, 16, vocab_size=VOCAB, max_draft_tokens=0 if drafts is None else 6
@@ -105,6 +108,21 @@ def answers(made: Engine, *requests: EngineRequest) -> dict[int, list[TokenEvent
 
 def tokens(events: Sequence[TokenEvent]) -> tuple[int, ...]:
     return tuple(token for event in events for token in event.tokens)
+
+
+def test_the_kind_of_constraint_that_the_page_adds_is_one() -> None:
+    page = (Path(__file__).parents[2] / "docs/add-a-mask.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(dedent(page.split("```python\n")[1].partition("```")[0]), names)
+    even: Masks = names["Even"]()
+    methods = [name for name in vars(Masks) if not name.startswith("_")]
+    assert "object with seven methods" in page and len(methods) == 7
+    for name in methods:
+        told, wanted = (signature(getattr(one, name)) for one in (names["Even"], Masks))
+        assert told.parameters == wanted.parameters
+    assert even.prepare("even")()
+    found = tokens(answers(engine(even), request(1, "even"))[1])
+    assert len(found) == PARAMS.max_tokens and not any(token % 2 for token in found)
 
 
 def test_a_mask_is_a_bit_for_each_token() -> None:

@@ -15,10 +15,11 @@ from kvasir.core.request import NO_DRAWS, EngineRequest, PoolKind
 from kvasir.engine.engine import Engine
 from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.pooling import NO_POOL, PooledSlots, StepPool, Sums, pooled_span
-from kvasir.ir.bundle import TARGET, verify_bundle
+from kvasir.ir.bundle import TARGET, verify_joined
 from kvasir.ir.ops import ShapeError
 from kvasir.ir.pool import with_pool
 from kvasir.ir.printer import render
+from kvasir.ir.verify import verify
 from kvasir.sched.scheduler import Scheduler
 from tests import tiny
 from tests.loading import load
@@ -145,7 +146,9 @@ def test_a_request_draws_or_pools() -> None:
 def test_the_target_stays_what_it_is(tmp_path: Path) -> None:
     model = load(tiny.write_gguf_model(tiny.llama(), tmp_path / "m.gguf", "Q4_1"), "auto")
     bundle = with_pool(model.program)
-    verify_bundle(bundle, "lowered")
+    verify_joined(bundle)
+    for program in bundle.programs.values():
+        verify(program, "lowered")
     assert bundle.programs[TARGET].ops == model.program.ops
     assert bundle.exports == ("l2.x.mlp",)
     pool = bundle.pool

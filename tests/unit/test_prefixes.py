@@ -6,7 +6,7 @@ import random
 from array import array
 
 from kvasir.core.request import Context
-from kvasir.serve.prefixes import MAX_NODES, MAX_PROMPTS, MAX_TOKENS, Prefixes, Shared, tree
+from kvasir.serve.prefixes import MAX_NODES, MAX_PROMPTS, MAX_TOKENS, NewestPrompts, Shared, tree
 from kvasir.serve.resolved import Ids
 from kvasir.timing.timeline import Timeline
 
@@ -23,7 +23,9 @@ def timeline_of(hits: dict[int, int]) -> Timeline:
     return told
 
 
-def made(prefixes: Prefixes, told: Timeline | None = None, owner: bytes = b"a") -> list[Shared]:
+def made(
+    prefixes: NewestPrompts, told: Timeline | None = None, owner: bytes = b"a"
+) -> list[Shared]:
     timeline = Timeline() if told is None else told  # one without steps is false
     work = tree(prefixes.of(owner, "m")[0], timeline, 4)
     while True:
@@ -34,8 +36,8 @@ def made(prefixes: Prefixes, told: Timeline | None = None, owner: bytes = b"a") 
             return found
 
 
-def filled(*prompts: Ids, owner: bytes = b"a", context: Context = PLAIN) -> Prefixes:
-    prefixes = Prefixes()
+def filled(*prompts: Ids, owner: bytes = b"a", context: Context = PLAIN) -> NewestPrompts:
+    prefixes = NewestPrompts()
     for i, prompt in enumerate(prompts):
         prefixes.add(owner, "m", i, context, float(i), prompt)
     return prefixes

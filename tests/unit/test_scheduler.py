@@ -15,7 +15,7 @@ from kvasir.core.plan import RowOutput, StepPlan, StepResult
 from kvasir.core.request import EngineRequest, Standing
 from kvasir.exec.rows import logit_rows
 from kvasir.sched.scheduler import Scheduler
-from kvasir.speculate.oracle import OracleProposer
+from tests.oracle_drafts import OracleProposer
 from tests.sizes import config_of
 
 BASE = TokenParams(seed=0, max_tokens=8, repetition_penalty=1.1)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from kvasir.exec.cpu.place_weights import place_weights
-from kvasir.ir.bundle import Bundle, verify_bundle
 from kvasir.ir.fuse import fuse
 from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.ir.program import Program
@@ -37,15 +36,4 @@ def lower_passes(
     kv = tuple(spec if spec.state_size else replace(spec, dtype=cache) for spec in placed.kv)
     lowered = replace(placed, kv=kv)
     verify(lowered, "lowered")
-    return lowered
-
-
-def lower_bundle(
-    bundle: Bundle, *, dtype: str, formats: Mapping[str, str], kv_dtype: str | None = None
-) -> Bundle:
-    """``lower_passes`` of every program, and what they share verified."""
-    lowered = bundle.map(
-        lambda program: lower_passes(program, dtype=dtype, formats=formats, kv_dtype=kv_dtype)
-    )
-    verify_bundle(lowered, "lowered")
     return lowered
