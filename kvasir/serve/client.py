@@ -328,13 +328,15 @@ class AsyncClient:
 
     def cancel(self, stream: EventStream, ids: Sequence[int]) -> None:
         """End choices; ids that ended already are fine. Their events no longer arrive."""
-        self._note_departed(stream, len(stream.open.intersection(ids)))
+        self._note_departed(stream, ids)
         self.ledger.cancel(stream, ids)
 
-    def _note_departed(self, stream: EventStream, n: int) -> None:
-        """``n`` choices are cancelled, which the engine may not have received."""
+    def _note_departed(self, stream: EventStream, ids: Sequence[int]) -> None:
+        """These are cancelled, and the engine may not have received those that were sent: what was
+        not, as while a pause keeps it waiting, is taken out of the queue at once."""
         size, n_sent = self._streams.get(stream), self._admission.n_sent
         if size is not None and n_sent > self.stats.n_received:
+            n = len(stream.open.intersection(ids) & self.ledger.live.keys())
             n_tokens = size.n_queued_tokens * n // size.n_choices
             self._departed.add(size.standing.owner, n, n_tokens, n_sent)
 

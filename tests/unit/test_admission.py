@@ -232,6 +232,21 @@ def test_who_sends_and_leaves_has_not_few() -> None:
     asyncio.run(run())
 
 
+def test_who_leaves_during_a_pause_has_sent_nothing() -> None:
+    async def run() -> None:
+        async with client_of() as client:
+            one = Standing(tenant="one")
+            prompts = [((1, 2, 3), TokenParams(seed=1, max_tokens=4))]
+            client.gate.close(freezes=True)
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(client.submit(prompts, 2, standing=one), 0.01)
+            assert client._admission.n_sent == 0
+            assert client._departed.of(one.owner, 0) == (0, 0)
+
+    asyncio.run(run())
+
+
 def test_who_has_all_requests_keeps_nobody_else_out() -> None:
     async def run() -> None:
         async with client_of(max_requests=8) as client:
