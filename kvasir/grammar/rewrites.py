@@ -46,7 +46,16 @@ def rewrite(schema: dict[str, Any], place: SchemaPlace) -> dict[str, Any]:
     for keyword, act in _REWRITES.items():
         if keyword in schema:
             schema = act(schema, place)
-    return schema
+    return _names_first(schema)
+
+
+def _names_first(schema: dict[str, Any]) -> dict[str, Any]:
+    """What is said of names that are not listed stands before alternatives: of two parts the
+    library keeps the names of the first, and loses those that patterns of the second take."""
+    names = ("patternProperties", "additionalProperties")
+    if names[0] not in schema:
+        return schema
+    return {key: schema[key] for key in names if key in schema} | _without(schema, *names)
 
 
 def _patterns_of_names(schema: dict[str, Any], place: SchemaPlace) -> dict[str, Any]:
@@ -62,8 +71,9 @@ def _patterns_of_names(schema: dict[str, Any], place: SchemaPlace) -> dict[str, 
         said, others = found[every[0]], _without(found, *every)
         if _is_free(said) or not (others or schema.get("properties")):
             schema, found = {**schema, "additionalProperties": said}, others
-    rest = _without(schema, "patternProperties")
-    return {**rest, "patternProperties": found} if found else rest
+    if not found:
+        return _without(schema, "patternProperties")
+    return {**schema, "patternProperties": found}
 
 
 def _is_free(schema: Schema) -> bool:
@@ -92,7 +102,7 @@ def _dependencies(schema: dict[str, Any], place: SchemaPlace) -> dict[str, Any]:
         needed = {"required": then} if isinstance(then, list) else then
         if needed == {"required": []} or needed is True:
             continue
-        if name in required(rest):
+        if name in required(rest) and types_of(rest) <= {"object"}:
             rest = _and(rest, needed)
             continue
         rest = _and(rest, {"anyOf": [_forbidding([name]), _both(needed, {"required": [name]})]})

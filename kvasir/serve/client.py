@@ -216,9 +216,16 @@ class AsyncClient:
         check_bytes(size, self._streams.values())
 
     def _excess(self) -> int:
-        """Prompt tokens, beyond what the queue holds, of requests that are larger than it."""
+        """Prompt tokens, beyond what the queue holds, that wait of requests larger than it."""
         most = self._admission.max_tokens
-        return sum(max(0, size.n_queued_tokens - most) for size in self._streams.values())
+        large = [x for x in self._streams.items() if x[1].n_queued_tokens > most]
+        return sum(max(0, self._tokens_waiting(*x) - most) for x in large)
+
+    def _tokens_waiting(self, stream: EventStream, size: Size) -> int:
+        """Of the prompts of choices that have no token yet."""
+        live = self.ledger.live
+        n = sum(i not in live or not live[i].log.emitted for i in stream.open)
+        return size.n_queued_tokens * n // size.n_choices
 
     def _has_few(self, new: Size) -> bool:
         """Whether who asks for ``new`` may use what is kept beyond the bounds."""
@@ -328,13 +335,15 @@ class AsyncClient:
 
     def cancel(self, stream: EventStream, ids: Sequence[int]) -> None:
         """End choices; ids that ended already are fine. Their events no longer arrive."""
-        self._note_departed(stream, len(stream.open.intersection(ids)))
+        self._note_departed(stream, ids)
         self.ledger.cancel(stream, ids)
 
-    def _note_departed(self, stream: EventStream, n: int) -> None:
-        """``n`` choices are cancelled, which the engine may not have received."""
+    def _note_departed(self, stream: EventStream, ids: Sequence[int]) -> None:
+        """These are cancelled, and the engine may not have received those that were sent: what was
+        not, as while a pause keeps it waiting, is taken out of the queue at once."""
         size, n_sent = self._streams.get(stream), self._admission.n_sent
         if size is not None and n_sent > self.stats.n_received:
+            n = len(stream.open.intersection(ids) & self.ledger.live.keys())
             n_tokens = size.n_queued_tokens * n // size.n_choices
             self._departed.add(size.standing.owner, n, n_tokens, n_sent)
 

@@ -260,12 +260,13 @@ async def _refused(
 
 def _thinking(text: TextModel, prompt: Ids, begun: str) -> Reading | None:
     """How reasoning is told from content, where the template knows any. What is ``begun`` has its
-    reasoning before it, unless it is that itself."""
+    reasoning before it, unless it begins with that itself: a marker within it is text."""
     thoughts = text.reasoning
     if thoughts is None:
         return None
     if begun.strip():
-        is_open = begun.rfind(thoughts.begin) > begun.rfind(thoughts.end)
+        begins = bool(thoughts.content) or begun.lstrip().startswith(thoughts.begin)
+        is_open = begins and begun.rfind(thoughts.begin) > begun.rfind(thoughts.end)
         return Reading(reasoning=thoughts, is_open=True) if is_open else None
     tail = text.tokenizer.decode(prompt[-TAIL_TOKENS:], skip_special=False).rstrip()
     if tail.endswith(thoughts.end):  # the prompt says that there is none

@@ -114,7 +114,7 @@ def test_what_goes_on_is_not_reasoned_about(thinker: Server) -> None:
     """A structure begins at once behind content that is there, and behind the end of reasoning
     that was begun."""
     goes_on = {"continue_final_message": True, "add_generation_prompt": False}
-    for seed, begun in product(range(3), ("Well: ", "<think>\nhm")):
+    for seed, begun in product(range(3), ("Well: ", "<think>\nhm", "A <think> opens: ")):
         said = [*MESSAGES, {"role": "assistant", "content": begun}]
         fields = {"messages": said, "guided_choice": ["yes", "no"], "seed": seed, **goes_on}
         answer = ask(thinker, {**fields, "max_tokens": 200, "thinking_token_budget": 7})

@@ -232,6 +232,40 @@ def test_who_sends_and_leaves_has_not_few() -> None:
     asyncio.run(run())
 
 
+def test_one_beyond_the_queue_that_runs_leaves_no_more_room_in_it() -> None:
+    async def run() -> None:
+        async with client_of(max_requests=99, max_queued_tokens=160) as client:
+            params, n = TokenParams(seed=1, max_tokens=4), READY.max_num_seqs
+            await client.submit([(tuple(range(100)), params)], n, standing=Standing(tenant="one"))
+            for live in client.ledger.live.values():
+                live.log.emitted.append(7)
+            client.ledger.stats = structs.replace(
+                client.stats, n_received=n, tokens_received=100 * n, n_running=n
+            )
+            for i in range(18):
+                others = Standing(tenant=f"other {i}")
+                await client.submit([(tuple(range(10)), params)], 1, standing=others)
+            with pytest.raises(CapacityError, match=r"180 prompt tokens wait .* holds 180:"):
+                await client.submit([((1, 2), params)], 1, standing=Standing(tenant="new"))
+
+    asyncio.run(run())
+
+
+def test_who_leaves_during_a_pause_has_sent_nothing() -> None:
+    async def run() -> None:
+        async with client_of() as client:
+            one = Standing(tenant="one")
+            prompts = [((1, 2, 3), TokenParams(seed=1, max_tokens=4))]
+            client.gate.close(freezes=True)
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(client.submit(prompts, 2, standing=one), 0.01)
+            assert client._admission.n_sent == 0
+            assert client._departed.of(one.owner, 0) == (0, 0)
+
+    asyncio.run(run())
+
+
 def test_who_has_all_requests_keeps_nobody_else_out() -> None:
     async def run() -> None:
         async with client_of(max_requests=8) as client:

@@ -53,6 +53,30 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [{}, {"x_1": []}],
         [{"y": 1}],
     ),
+    "patterns behind the parts of a schema": (
+        {
+            "type": "object",
+            "additionalProperties": {"type": "integer"},
+            "allOf": [{"patternProperties": {"c": {"minimum": 2}}, "required": ["b"]}],
+            "patternProperties": {"^[ab]+$": {"type": "string"}},
+        },
+        [{"b": "a", "zb": 2}, {"b": "", "c": 2}],
+        [{"b": 1}, {"zb": 2}, {"b": "a", "c": 1}, {"b": "a", "zb": "a"}],
+    ),
+    "names that a pattern of the names may have, behind other parts": (
+        {
+            "additionalProperties": True,
+            "propertyNames": {"pattern": "^[ab]+$"},
+            "allOf": [{"patternProperties": {"^x_": {"type": "integer"}}}],
+        },
+        [{"ab": ""}, {"a": 3}, 5],
+        [{"c": 1}, {"x_": 1}],
+    ),
+    "what depends on a required property, of what need not be an object": (
+        {"required": ["a"], "dependentSchemas": {"a": {"type": "object", "required": ["b"]}}},
+        [2, {"a": 1, "b": 1}],
+        [{"a": 1}, {"b": 1}],
+    ),
     "a pattern that every text has": (
         {"type": "string", "pattern": ".*", "maxLength": 2},
         ["", "a\n"],

@@ -30,3 +30,15 @@ def test_what_lies_in_the_working_directory_is_not_taken(
 def test_a_package_in_the_working_directory_is_found_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
     assert module_command("x") == (sys.executable, "-m", "x")
+
+
+def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine is started anew all the same."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    command = module_command("kvasir.serve.interpreter")
+    assert command == (sys.executable, "-P", "-m", "kvasir.serve.interpreter")
+    assert subprocess.run(command, check=False).returncode == 0
