@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from kvasir.sched.clocks import Tenant
 from kvasir.sched.request import Request
@@ -33,16 +33,17 @@ def least_senior(running: Sequence[Request], tenants: Mapping[str, Tenant]) -> R
     return own[max(own, key=holding)][-1]
 
 
-def slot_for(
+def slots_for(
     waiting: Iterable[Request],
     running: Sequence[Request],
     may_have: Callable[[Request, Request], bool],
-) -> tuple[Request, Request] | None:
-    """The first of ``waiting`` whose tenant has no slot and may have one, and who gives it: the
+) -> Iterator[tuple[Request, Request]]:
+    """Those of ``waiting`` whose tenant has no slot and may have one, each with who gives it: the
     least senior of the tenant that has the most, several at least, of those whose it may have.
     O(len(running)), when slots run out only."""
     n_slots = Counter(request.standing.tenant for request in running)
     last = {request.standing.tenant: request for request in running}
     givers = [last[tenant] for tenant, n in n_slots.most_common() if n > 1]
-    placeless = (request for request in waiting if request.standing.tenant not in last)
-    return next(((x, y) for x in placeless for y in givers if may_have(x, y)), None)
+    for request in waiting:
+        if request.standing.tenant not in last:
+            yield from ((request, giver) for giver in givers if may_have(request, giver))

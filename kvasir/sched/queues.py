@@ -13,7 +13,7 @@ from kvasir.core.request import LOWEST
 from kvasir.kv.manager import KVCacheManager, Match
 from kvasir.sched.making import Making
 from kvasir.sched.order import Account, Order
-from kvasir.sched.preempt import slot_for
+from kvasir.sched.preempt import slots_for
 from kvasir.sched.request import Request
 from kvasir.timing.timeline import Timeline
 
@@ -95,8 +95,8 @@ class Queues:
 
     def start_placeless(self) -> Request | None:
         """Starts a request whose tenant runs nothing, after ``PLACELESS_SECONDS`` of waiting, in
-        the place of one of the tenant that has the most slots: nobody waits for the ends of
-        another's answers, however long they are."""
+        the place of one of a tenant that has several slots: nobody waits for the ends of another's
+        answers, however long they are, nor for who may have none of them."""
         if self._slots:
             return None
         now = self._timeline.clock()
@@ -105,15 +105,13 @@ class Queues:
             for request in self.waiting.placeless()
             if request.n_left and now - request.turn.since >= PLACELESS_SECONDS
         ]
-        found = slot_for(due, self.running, self.waiting.takes_slot) if due else None
-        if found is None or found[1].slot in self._making.opened:
-            return None
-        request, victim = found
-        match = self._match(request)
-        if match.on_disk is None or not match.fits or self._waits_for_another(request, match):
-            return None
-        self._preempt(victim)
-        return self._start(request, self._match(request))
+        for request, victim in slots_for(due, self.running, self.waiting.takes_slot) if due else ():
+            if victim.slot in self._making.opened:
+                continue
+            if self._startable(request, may_reclaim=True) is not None:
+                self._preempt(victim)
+                return self._start(request, self._match(request))
+        return None
 
     def start_next(self) -> Request | None:
         """Starts the waiting request whose turn it is among those for whose known tokens blocks are
