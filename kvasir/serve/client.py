@@ -332,8 +332,9 @@ class AsyncClient:
         self.ledger.cancel(stream, ids)
 
     def _note_departed(self, stream: EventStream, n: int) -> None:
-        """``n`` choices are cancelled, which the engine may not have received."""
-        size, n_sent = self._streams.get(stream), self._admission.n_sent
+        """``n`` choices are cancelled, which the engine may not have received; it never does those
+        that were not sent."""
+        size, n_sent = self._streams.get(stream), self._admission.n_sent - self._n_unsent
         if size is not None and n_sent > self.stats.n_received:
             n_tokens = size.n_queued_tokens * n // size.n_choices
             self._departed.add(size.standing.owner, n, n_tokens, n_sent)
