@@ -100,12 +100,11 @@ class FairOrder(Order):
             return None
         return tenant.line.first(1)[0]
 
-    def placeless(self) -> Request | None:
+    def placeless(self) -> Iterator[Request]:
         for each in self._waiting():
-            tenant = each.front()
-            if tenant is not None and not tenant.n_running:
-                return tenant.line.first(1)[0]
-        return None
+            for tenant in each.turns(MAX_LOOKAHEAD // WINDOW):
+                if not tenant.n_running:
+                    yield tenant.line.first(1)[0]
 
     def takes_slot(self, waiting: Request, running: Request) -> bool:
         if running.rank >= waiting.rank or waiting.rank == LOWEST:

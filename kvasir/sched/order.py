@@ -92,9 +92,10 @@ class Order(Protocol):
         the turn is this class's."""
         return None
 
-    def placeless(self) -> Request | None:
-        """The waiting request of a tenant that runs nothing, the first whose turn it is."""
-        return None
+    def placeless(self) -> Iterator[Request]:
+        """First waiting requests of tenants that run nothing in their class, first those whose turn
+        it is. Ends after a bounded number."""
+        return iter(())
 
     def takes_slot(self, waiting: Request, running: Request) -> bool:
         """Whether ``waiting``, whose tenant runs nothing, may have the slot of another tenant's

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from kvasir.sched.clocks import Tenant
 from kvasir.sched.request import Request
@@ -33,14 +33,17 @@ def least_senior(running: Sequence[Request], tenants: Mapping[str, Tenant]) -> R
     return own[max(own, key=holding)][-1]
 
 
-def of_most_slots(running: Sequence[Request], waiting: Request) -> Request | None:
-    """The least senior of the tenant that has the most slots, several at least, which may give one
-    of them to ``waiting``. None: its tenant has one, or nobody has several. O(len(running)), when
-    slots run out only."""
+def slots_for(
+    waiting: Iterable[Request],
+    running: Sequence[Request],
+    may_have: Callable[[Request, Request], bool],
+) -> Iterator[tuple[Request, Request]]:
+    """Those of ``waiting`` whose tenant has no slot and may have one, each with who gives it: the
+    least senior of the tenant that has the most, several at least, of those whose it may have.
+    O(len(running)), when slots run out only."""
     n_slots = Counter(request.standing.tenant for request in running)
-    if n_slots[waiting.standing.tenant]:
-        return None
-    (richest, n_most), *_ = n_slots.most_common(1)
-    if n_most < 2:
-        return None
-    return next(x for x in reversed(running) if x.standing.tenant == richest)
+    last = {request.standing.tenant: request for request in running}
+    givers = [last[tenant] for tenant, n in n_slots.most_common() if n > 1]
+    for request in waiting:
+        if request.standing.tenant not in last:
+            yield from ((request, giver) for giver in givers if may_have(request, giver))

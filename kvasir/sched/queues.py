@@ -13,7 +13,7 @@ from kvasir.core.request import LOWEST
 from kvasir.kv.manager import KVCacheManager, Match
 from kvasir.sched.making import Making
 from kvasir.sched.order import Account, Order
-from kvasir.sched.preempt import of_most_slots
+from kvasir.sched.preempt import slots_for
 from kvasir.sched.request import Request
 from kvasir.timing.timeline import Timeline
 
@@ -95,23 +95,23 @@ class Queues:
 
     def start_placeless(self) -> Request | None:
         """Starts a request whose tenant runs nothing, after ``PLACELESS_SECONDS`` of waiting, in
-        the place of one of the tenant that has the most slots: nobody waits for the ends of
-        another's answers, however long they are."""
-        request = None if self._slots else self.waiting.placeless()
-        if request is None or not request.n_left:
+        the place of one of a tenant that has several slots: nobody waits for the ends of another's
+        answers, however long they are, nor for who may have none of them."""
+        if self._slots:
             return None
-        if self._timeline.clock() - request.turn.since < PLACELESS_SECONDS:
-            return None
-        victim = of_most_slots(self.running, request)
-        if victim is None or victim.slot in self._making.opened:
-            return None
-        if not self.waiting.takes_slot(request, victim):
-            return None
-        found = self._match(request)
-        if found.on_disk is None or not found.fits or self._waits_for_another(request, found):
-            return None
-        self._preempt(victim)
-        return self._start(request, self._match(request))
+        now = self._timeline.clock()
+        due = [
+            request
+            for request in self.waiting.placeless()
+            if request.n_left and now - request.turn.since >= PLACELESS_SECONDS
+        ]
+        for request, victim in slots_for(due, self.running, self.waiting.takes_slot) if due else ():
+            if victim.slot in self._making.opened:
+                continue
+            if self._startable(request, may_reclaim=True) is not None:
+                self._preempt(victim)
+                return self._start(request, self._match(request))
+        return None
 
     def start_next(self) -> Request | None:
         """Starts the waiting request whose turn it is among those for whose known tokens blocks are

@@ -341,7 +341,7 @@ class AsyncClient:
     def _note_departed(self, stream: EventStream, ids: Sequence[int]) -> None:
         """These are cancelled, and the engine may not have received those that were sent: what was
         not, as while a pause keeps it waiting, is taken out of the queue at once."""
-        size, n_sent = self._streams.get(stream), self._admission.n_sent
+        size, n_sent = self._streams.get(stream), self._admission.n_sent - self._n_unsent
         if size is not None and n_sent > self.stats.n_received:
             n = len(stream.open.intersection(ids) & self.ledger.live.keys())
             n_tokens = size.n_queued_tokens * n // size.n_choices

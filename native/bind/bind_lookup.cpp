@@ -30,7 +30,8 @@ class Tokens {
     }
     items_ = nb::steal(PySequence_Fast(tokens.ptr(), "tokens are a sequence"));
     if (!items_.is_valid()) throw nb::python_error();
-    n_ = PySequence_Fast_GET_SIZE(items_.ptr());
+    is_list_ = PyList_Check(items_.ptr());
+    n_ = is_list_ ? NB_LIST_GET_SIZE(items_.ptr()) : NB_TUPLE_GET_SIZE(items_.ptr());
   }
   Tokens(const Tokens&) = delete;
   Tokens& operator=(const Tokens&) = delete;
@@ -41,7 +42,8 @@ class Tokens {
   int64_t size() const { return n_; }
   int32_t operator()(int64_t i) const {
     if (ids_) return ids_[i];
-    const long id = PyLong_AsLong(PySequence_Fast_GET_ITEM(items_.ptr(), i));
+    PyObject* const items = items_.ptr();
+    const long id = PyLong_AsLong(is_list_ ? NB_LIST_GET_ITEM(items, i) : NB_TUPLE_GET_ITEM(items, i));
     if (id == -1 && PyErr_Occurred()) throw nb::python_error();
     if (id < INT_MIN || id > INT_MAX) throw nb::value_error("an id has 32 bits");
     return int32_t(id);
@@ -50,7 +52,8 @@ class Tokens {
  private:
   Py_buffer view_{};
   const int32_t* ids_ = nullptr;
-  nb::object items_;
+  nb::object items_;  // a list or a tuple
+  bool is_list_ = false;
   int64_t n_ = 0;
 };
 

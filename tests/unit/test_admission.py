@@ -266,6 +266,23 @@ def test_who_leaves_during_a_pause_has_sent_nothing() -> None:
     asyncio.run(run())
 
 
+def test_who_leaves_before_anything_is_sent_leaves_nothing_that_counts() -> None:
+    async def run() -> None:
+        async with client_of(max_queued_requests=16) as client:
+            one = Standing(tenant="one")
+            client.gate.close(freezes=False)
+            prompts = [((1, 2, 3), TokenParams(seed=1, max_tokens=4))]
+            waiting = asyncio.ensure_future(client.submit(prompts, 8, standing=one))
+            await asyncio.sleep(0)
+            assert client.n_streams == 1
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert client._departed.of(one.owner, 0) == (0, 0)
+
+    asyncio.run(run())
+
+
 def test_who_has_all_requests_keeps_nobody_else_out() -> None:
     async def run() -> None:
         async with client_of(max_requests=8) as client:

@@ -55,6 +55,15 @@ def test_nothing_in_the_tree_names(rule: str) -> None:
     assert found == []
 
 
+def test_bindings_use_nothing_that_the_stable_abi_lacks() -> None:
+    """Wheels for Python 3.12 and later are built for it; a checkout's own build would not tell."""
+    lacks = re.compile(r"\bPy[A-Z]\w*_(GET|SET|AS)_[A-Z_]+\b|\bPy\w+_1BYTE_DATA\b|\b_Py\w+")
+    paths = sorted((ROOT / "native").rglob("*.cpp")) + sorted((ROOT / "native").rglob("*.h"))
+    found = [(path.name, lacks.findall(path.read_text(encoding="utf-8"))) for path in paths]
+    assert [each for each in found if each[1]] == []
+    assert lacks.search("PySequence_Fast_GET_SIZE(o)") and not lacks.search("NB_LIST_GET_SIZE(o)")
+
+
 @pytest.mark.parametrize(
     ("rule", "bad", "good"),
     [
