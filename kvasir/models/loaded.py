@@ -57,7 +57,7 @@ def load_model(path: str | None, mmproj: str | None = None) -> LoadedModel:
     if eyes is not None and tower is not None and source.kind == "gguf":
         config = _seeing(config, source, eyes, tower)
     _check_windows(source, config, tower)
-    if source.adapter and config.tied and not config.headless:
+    if source.adapter and config.tied and config.writes:
         _check_tied(source, config)
     return LoadedModel(source, config, tower, eyes)
 

@@ -16,7 +16,7 @@ from kvasir.models.loaded import load_model
 from kvasir.quantize.methods import method_named
 from kvasir.quantize.quantize import quantize
 from kvasir.weights.source import open_model
-from tests import tiny
+from tests import tiny, tiny_encoders
 from tests.gguf_writer import write_safetensors
 from tests.tiny import Array, uniform
 
@@ -152,6 +152,20 @@ def test_one_of_embeddings_and_head_that_are_one_is_refused(
     path = adapter(folder, pair("lm_head", (2, k), (n, 2)) if has_copy else of_rows)
     with pytest.raises(ModelError, match="which embeds tokens and writes them"):
         load_model(str(path))
+
+
+def test_embeddings_of_what_writes_nothing_are_merged(tmp_path: Path) -> None:
+    """There is no head that they are, too."""
+    model, name = tiny_encoders.bert(), "embeddings.word_embeddings"
+    weight = next(x for x in model.tensors if x.endswith(f"{name}.weight"))
+    n, k = model.tensors[weight].shape
+    tensors = {
+        f"base_model.model.{name}.lora_embedding_A": uniform("a", (2, n), 0.5),
+        f"base_model.model.{name}.lora_embedding_B": uniform("b", (k, 2), 0.5),
+    }
+    path = adapter(tiny.write_hf(model, tmp_path / "base"), tensors)
+    found = values_of(load_model(str(path)).source.tensors[weight])
+    assert not np.array_equal(found, model.tensors[weight])
 
 
 @pytest.mark.parametrize("base", ["", "x" * 5000, "x" * 300 + "/y", "\ud800/x", "x\0y", "."])
