@@ -50,6 +50,7 @@ def test_it_is_merged_and_named(tmp_path: Path) -> None:
     np.testing.assert_allclose(values_of(source.tensors[f"{Q}.weight"]), wide, rtol=1e-6, atol=1e-7)
     assert source.name == "base-task"
     assert source.path == path.parent, "its tokenizer is there"
+    assert open_model(source.origin).stamp_hash == source.stamp_hash != base.stamp_hash
     same = set(base.tensors) - {f"{Q}.weight"}
     assert all(source.tensors[x].data == base.tensors[x].data for x in same)
 
