@@ -154,8 +154,11 @@ def open_adapter(folder: Path) -> Adapter:
     rank, alpha, base = said.get("r"), said.get("lora_alpha"), said.get("base_model_name_or_path")
     if type(rank) is not int or not 0 < rank <= _MAX_RANK:
         raise ModelError(f"{where}: r is {rank!r}, expected a rank of 1 to {_MAX_RANK}")
-    is_number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
-    if not is_number or not -_MAX_ALPHA <= alpha <= _MAX_ALPHA:
+    if (
+        not isinstance(alpha, int | float)
+        or isinstance(alpha, bool)
+        or not -_MAX_ALPHA <= alpha <= _MAX_ALPHA
+    ):
         raise ModelError(f"{where}: lora_alpha is {str(alpha)[:80]!r}, expected a number")
     of_root = said.get("use_rslora", False)
     if not isinstance(of_root, bool | None):

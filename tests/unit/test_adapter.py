@@ -139,9 +139,7 @@ def test_numbers_that_no_weight_has_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("has_copy", [False, True])
-def test_one_of_embeddings_and_head_that_are_one_is_refused(
-    has_copy: bool, tmp_path: Path
-) -> None:
+def test_one_of_embeddings_and_head_that_are_one_is_refused(has_copy: bool, tmp_path: Path) -> None:
     """PEFT adds to embeddings alone, or to the head alone."""
     model = tiny.llama(tie_word_embeddings=True)
     embed = model.tensors[f"{E}.weight"]

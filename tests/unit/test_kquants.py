@@ -14,8 +14,8 @@ from kvasir.cli.main import run_command
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.evaluation.calibrate import Calibration, calibrated_by
-from kvasir.formats.decode import decode, values_of
 from kvasir.evaluation.imatrix import write_imatrix
+from kvasir.formats.decode import decode, values_of
 from kvasir.formats.gguf import open_gguf
 from kvasir.models.loaded import LoadedModel, load_model
 from kvasir.quantize.choose import Selection, linear_tensors
