@@ -30,7 +30,8 @@ class Tokens {
     }
     items_ = nb::steal(PySequence_Fast(tokens.ptr(), "tokens are a sequence"));
     if (!items_.is_valid()) throw nb::python_error();
-    n_ = PySequence_Fast_GET_SIZE(items_.ptr());
+    is_list_ = PyList_Check(items_.ptr());
+    n_ = PySequence_Size(items_.ptr());
   }
   Tokens(const Tokens&) = delete;
   Tokens& operator=(const Tokens&) = delete;
@@ -41,7 +42,9 @@ class Tokens {
   int64_t size() const { return n_; }
   int32_t operator()(int64_t i) const {
     if (ids_) return ids_[i];
-    const long id = PyLong_AsLong(PySequence_Fast_GET_ITEM(items_.ptr(), i));
+    PyObject* item = is_list_ ? PyList_GetItem(items_.ptr(), i) : PyTuple_GetItem(items_.ptr(), i);
+    if (!item) throw nb::python_error();
+    const long id = PyLong_AsLong(item);
     if (id == -1 && PyErr_Occurred()) throw nb::python_error();
     if (id < INT_MIN || id > INT_MAX) throw nb::value_error("an id has 32 bits");
     return int32_t(id);
@@ -51,6 +54,7 @@ class Tokens {
   Py_buffer view_{};
   const int32_t* ids_ = nullptr;
   nb::object items_;
+  bool is_list_ = false;
   int64_t n_ = 0;
 };
 

@@ -74,3 +74,11 @@ def test_each_word_of_the_glossary_means_one_thing() -> None:
     _, _, glossary = text.partition("\n| word | means |\n")
     words = re.findall(r"^\| ([^|]+?) \|", glossary, re.MULTILINE)
     assert len(words) > 30 and len(words) == len(set(words))
+
+
+def test_bindings_keep_to_the_stable_interface() -> None:
+    """From Python 3.12 on they are compiled against it alone (wheel.py-api), where macros that look
+    into objects are not."""
+    macro = re.compile(r"\bPy[A-Z][a-z]\w*_[A-Z]{2}[A-Z_]*\(")
+    found = {x.name: macro.findall(x.read_text()) for x in (ROOT / "native/bind").glob("*.*")}
+    assert found and not {name: uses for name, uses in found.items() if uses}
