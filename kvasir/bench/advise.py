@@ -193,7 +193,7 @@ def _judged(
         return replace(one, refusal=why if asked.requirements else "")
     with tempfile.TemporaryDirectory(prefix="kvasir-advise-") as folder:
         output = Path(folder) / ("made.gguf" if model.source.kind == "gguf" else "made")
-        path, calibrate = str(model.source.path), None
+        path, calibrate = str(model.source.origin), None
         if isinstance(candidate.method, CalibratedMethod):
             calibrate = calibrated_by(EngineOptions(), SELF, asked.n_chunks, lambda done, n: None)
         quantize(path, candidate.method, output, calibrate=calibrate)

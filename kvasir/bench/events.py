@@ -90,7 +90,7 @@ def measure_events(options: EngineOptions, settings: EventsSettings) -> dict[str
     plain: list[float] = []
     with (
         Meter() as meter,
-        running_server(str(loaded.source.path), words) as server,
+        running_server(str(loaded.source.origin), words) as server,
         _plain() as bare,
     ):
         server.first_token()

@@ -34,7 +34,7 @@ def measure_memory(options: EngineOptions) -> dict[str, Any]:
     Raises KvasirError when a process fails.
     """
     loaded = load_model(options.model, options.mmproj)
-    model = str(loaded.source.path)
+    model = str(loaded.source.origin)
     words = [*flags(options), "--kv-memory", str(KV_BYTES), "--max-model-len", str(MODEL_LEN)]
     words += ["--huge-pages", "none"]
     files = weight_files(loaded.source.path)

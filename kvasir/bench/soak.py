@@ -49,7 +49,7 @@ def measure_soak(options: EngineOptions, n_requests: int) -> dict[str, Any]:
     """
     loaded = load_model(options.model, options.mmproj)
     words = flags(options)
-    with Meter() as meter, running_server(str(loaded.source.path), words) as server:
+    with Meter() as meter, running_server(str(loaded.source.origin), words) as server:
         server.first_token()
         api = psutil.Process(server.process.pid)
         processes = (api, *api.children())

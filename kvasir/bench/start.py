@@ -44,7 +44,7 @@ def measure_start(options: EngineOptions, repeat: int) -> dict[str, Any]:
     engine = {"model": source.name, "weights_hash": source.content_hash, "options": flags(options)}
     ways = {"run": run_once, "serve": serve_once}
     results = {
-        name: _repeated(measure, str(source.path), flags(options), repeat)
+        name: _repeated(measure, str(source.origin), flags(options), repeat)
         for name, measure in ways.items()
     }
     ceilings = measure_ceilings(planned_executor(options).threads)

@@ -49,7 +49,7 @@ def measure_streaming(options: EngineOptions, settings: StreamingSettings) -> di
     Raises KvasirError when a request or the server fails.
     """
     loaded = opened(options)
-    model, words = str(loaded.source.path), flags(options)
+    model, words = str(loaded.source.origin), flags(options)
     offline, served = [], []
     for key in range(1, settings.repeat + 1):
         offline.append(_offline(options, settings, key))

@@ -227,7 +227,7 @@ def _executor(model: LoadedModel, options: EngineOptions) -> tuple[Program, CpuE
     """Whose steps leave all inputs of linears in their places."""
     asked = with_options(
         options,
-        model=str(model.source.path),
+        model=str(model.source.origin),
         max_model_len=_chunk_size(model),
         max_num_seqs=1,
         max_num_batched_tokens=STEP,

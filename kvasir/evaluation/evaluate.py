@@ -107,7 +107,7 @@ def check(asked: Evaluation) -> None:
 def _reader(model: LoadedModel, asked: Evaluation) -> ChunkReader:
     options = replace(
         asked.options,
-        model=str(model.source.path),
+        model=str(model.source.origin),
         max_model_len=asked.chunk_size,
         max_num_seqs=1,
         max_num_batched_tokens=STEP,

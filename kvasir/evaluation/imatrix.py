@@ -12,7 +12,7 @@ from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
 from kvasir.evaluation.calibrate import Calibration, Told
 from kvasir.models.loaded import load_model
-from kvasir.quantize.choose import linear_tensors
+from kvasir.quantize.choose import PLAIN, linear_tensors
 from kvasir.quantize.gguf_file import gguf_head, number_entry, text_entry, texts_entry
 from kvasir.quantize.imatrix import COUNTS, SUMS
 from kvasir.quantize.target import MadeTensor
@@ -35,10 +35,13 @@ def write_imatrix(
     output: Path,
     told: Told = lambda done, n: None,
 ) -> MadeImatrix:
-    """Of the linears of a GGUF file, but for the language head; ``text``: a file, or ``self``.
+    """Of the linears of a GGUF file, but for the language head; ``text``: a file, or ``self``. One
+    that is quantized is computed in f32, for what its linears read are no rounded integers.
     Raises ConfigError, ModelError, OSError."""
     if output.exists() or output.is_symlink():
         raise ConfigError(f"--output {output} is there already: give another name, or remove it")
+    if not output.absolute().parent.is_dir():
+        raise ConfigError(f"--output {output}: there is no folder {output.absolute().parent}")
     loaded = load_model(model)
     if loaded.source.kind != "gguf":
         raise ConfigError(
@@ -46,7 +49,9 @@ def write_imatrix(
             "give that file"
         )
     tensors = linear_tensors(loaded)
-    read = Calibration(loaded, tensors, EngineOptions(), text, n_chunks, told, has_grams=False)
+    formats = {loaded.source.tensors[x].format for x in tensors}
+    options = EngineOptions(dtype="auto" if formats <= set(PLAIN) else "float32")
+    read = Calibration(loaded, tensors, options, text, n_chunks, told, has_grams=False)
     try:
         known = [x for x in tensors if read.knows(x)]
         size = max(map(len, read.chunks))

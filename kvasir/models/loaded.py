@@ -17,10 +17,11 @@ from kvasir.models.qwen_tower import QwenTower
 from kvasir.models.read import config_from
 from kvasir.models.read_rope import gguf_axes
 from kvasir.models.spec import ROPE, ModelConfig
-from kvasir.models.tensors import ignorable
+from kvasir.models.tensors import ignorable, weight_of
 from kvasir.models.tower import AnyTower, read_tower, seeing_family
 from kvasir.models.unseen import why_unseen
 from kvasir.models.vectors import vector_facts
+from kvasir.weights.adapter import Merged
 from kvasir.weights.default import default_model
 from kvasir.weights.source import ModelSource, open_model
 
@@ -56,6 +57,8 @@ def load_model(path: str | None, mmproj: str | None = None) -> LoadedModel:
     if eyes is not None and tower is not None and source.kind == "gguf":
         config = _seeing(config, source, eyes, tower)
     _check_windows(source, config, tower)
+    if source.adapter and config.tied and config.writes:
+        _check_tied(source, config)
     return LoadedModel(source, config, tower, eyes)
 
 
@@ -85,6 +88,20 @@ def _check_windows(source: ModelSource, config: ModelConfig, tower: AnyTower | N
             f"{source.path}: config.json: windows of {window} tokens, expected at least the "
             f"{tower.tile.n_tokens} of an image, which see each other"
         )
+
+
+def _check_tied(source: ModelSource, config: ModelConfig) -> None:
+    """Raises ModelError where an adapter changes embeddings that are the head as well, or a copy of
+    them: PEFT adds to one of the two, and there is one matrix."""
+    find = weight_of(config)
+    shared = {x for part in ("embed", "lm_head") for x in find(part, (0, 0)).sources}
+    for name in shared & set(source.tensors):
+        if isinstance(source.tensors[name].module, Merged):
+            raise ModelError(
+                f"{source.path}: the adapter changes '{name}', which embeds tokens and writes them "
+                "(tie_word_embeddings), in one of these: that is not computed",
+                code="unsupported_model",
+            )
 
 
 def model_facts(model: LoadedModel) -> ModelFacts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvasir.core.errors import ModelError
+from kvasir.core.errors import ModelError, printable
 from kvasir.core.vectors import VectorFacts
 from kvasir.models.dense_layers import dense_layers
 from kvasir.models.keys import listed
@@ -91,7 +91,7 @@ def _prompts(source: ModelSource) -> tuple[tuple[tuple[str, str], ...], str]:
         return (), ""
     where, said = f"{source.path}: {_PROMPTS_FILE}", source.read_json(_PROMPTS_FILE)
     prompts, name = said.get("prompts") or {}, said.get("default_prompt_name") or ""
-    if not isinstance(prompts, Mapping) or not all(isinstance(x, str) for x in prompts.values()):
+    if not isinstance(prompts, Mapping) or not all(map(_is_text, prompts.values())):
         raise ModelError(f"{where}: prompts is {str(prompts)[:80]}, expected texts by name")
     if not isinstance(name, str) or (name and name not in prompts):
         expected = f"one of {', '.join(prompts) or 'none'}"
@@ -103,6 +103,11 @@ def _prompts(source: ModelSource) -> tuple[tuple[tuple[str, str], ...], str]:
             code="unsupported_model",
         )
     return tuple((str(key), str(text)) for key, text in prompts.items()), name
+
+
+def _is_text(value: object) -> bool:
+    """Of valid Unicode: no tokenizer takes a lone surrogate."""
+    return isinstance(value, str) and printable(value) == value
 
 
 def _lengths(source: ModelSource, lengths: object, size: int) -> tuple[int, ...]:

@@ -41,7 +41,8 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def copied(info: TensorInfo) -> Piece:
-    return Piece(info, (MadeTensor(info.name, info.format, info.shape, info.data.nbytes),))
+    n_bytes = info.data.nbytes if info.module is None else FORMATS[info.format].n_bytes(info.shape)
+    return Piece(info, (MadeTensor(info.name, info.format, info.shape, n_bytes),))
 
 
 def fill(
@@ -79,7 +80,8 @@ def opened(path: Path, head: bytes, n_bytes: int) -> Iterator[BinaryIO]:
 def _write(stream: BinaryIO, piece: Piece, places: Mapping[str, int]) -> None:
     if piece.method is None:
         stream.seek(places[piece.targets[0].name])
-        stream.write(piece.source.data)
+        module = piece.source.module
+        stream.write(piece.source.data if module is None else module.rows())
     else:
         _encode(stream, piece, piece.method, places)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.decode import values_of
-from kvasir.formats.types import TensorInfo
+from kvasir.formats.types import FORMATS, TensorInfo
 from kvasir.quantize.folds import Fold
 from kvasir.quantize.scaling import AwqGroups, SmoothInt8, chosen
 from kvasir.quantize.statistics import Statistics, Vector
@@ -164,7 +164,8 @@ class ScaledTensor:
     def targets(self, tensor: str, shape: tuple[int, ...]) -> tuple[MadeTensor, ...]:
         if not isinstance(self._method, Plain):
             return self._method.targets(tensor, shape)
-        return (MadeTensor(tensor, self._info.format, shape, self._info.data.nbytes),)
+        kind = self._info.format
+        return (MadeTensor(tensor, kind, shape, FORMATS[kind].n_bytes(shape)),)
 
     def begin(self) -> None:
         self._at = 0

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite, sqrt
+from os.path import isfile
 from pathlib import Path
 
-from kvasir.core.errors import ModelError
+from kvasir.core.errors import ModelError, printable
 from kvasir.formats.jsonfile import read_object
 from kvasir.formats.mapped import TensorFile, TensorTable
 from kvasir.formats.safetensors import open_safetensors, refuse_pickle
@@ -18,6 +19,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PICKLED = "adapter_model.bin"
 _MAX_CONFIG = 1 << 20
 _MAX_RANK = 1 << 12
+_MAX_ALPHA = 1 << 24
 _PLAIN = ("F32", "F16", "BF16")
 _BEFORE = "base_model.model."
 """Names of modules."""
@@ -71,6 +73,7 @@ class Adapter:
     folder: Path
     base: str
     """The model that it was made for, as it was called there."""
+    rank: int
     scale: float
     file: TensorFile
 
@@ -90,6 +93,8 @@ class Adapter:
                 if up not in own:
                     raise self._error(f"tensor '{name}' has no '{up}' beside it")
                 weight = self._weight(name.removesuffix(down_end), tensors)
+                if isinstance(found[weight].module, Merged):
+                    raise self._error(f"more than one of its modules is '{weight}'")
                 made = Merged(
                     tensors[weight], own[name], own[up], self.scale, down_end == _DOWN_ROWS
                 )
@@ -120,11 +125,12 @@ class Adapter:
                 f"tensor '{plain.name}' is {plain.format}: adapters are merged into weights of "
                 f"{', '.join(_PLAIN)}, take the model before it was quantized"
             )
-        shape = (down[-1], up[0]) if made.of_rows else (up[0], down[-1])
-        if len(down) != 2 or len(up) != 2 or down[0] != up[1] or shape != plain.shape:
+        n, k = (0, 0) if len(plain.shape) != 2 else plain.shape
+        inner, outer = (n, k) if made.of_rows else (k, n)
+        if (down, up) != ((self.rank, inner), (outer, self.rank)):
             raise self._error(
-                f"tensor '{made.up.name}' is {list(up)} beside {list(down)}, expected rank and "
-                f"sizes of '{plain.name}', {list(plain.shape)}"
+                f"tensor '{made.up.name}' is {list(up)} beside {list(down)}, expected rank "
+                f"{self.rank} and sizes of '{plain.name}', {list(plain.shape)}"
             )
 
     def _error(self, what: str) -> ModelError:
@@ -148,19 +154,25 @@ def open_adapter(folder: Path) -> Adapter:
     rank, alpha, base = said.get("r"), said.get("lora_alpha"), said.get("base_model_name_or_path")
     if type(rank) is not int or not 0 < rank <= _MAX_RANK:
         raise ModelError(f"{where}: r is {rank!r}, expected a rank of 1 to {_MAX_RANK}")
-    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not isfinite(alpha):
-        raise ModelError(f"{where}: lora_alpha is {alpha!r}, expected a number")
-    divisor = sqrt(rank) if said.get("use_rslora") else rank
+    if (
+        not isinstance(alpha, int | float)
+        or isinstance(alpha, bool)
+        or not -_MAX_ALPHA <= alpha <= _MAX_ALPHA
+    ):
+        raise ModelError(f"{where}: lora_alpha is {str(alpha)[:80]!r}, expected a number")
+    of_root = said.get("use_rslora", False)
+    if not isinstance(of_root, bool | None):
+        raise ModelError(f"{where}: use_rslora is {of_root!r}, expected true or false")
+    divisor = sqrt(rank) if of_root else rank
     if not (folder / WEIGHTS).exists() and (folder / _PICKLED).exists():
         refuse_pickle(folder / _PICKLED)
     file = open_safetensors(folder / WEIGHTS)
-    return Adapter(folder, base if isinstance(base, str) else "", float(alpha) / divisor, file)
+    name = printable(base) if isinstance(base, str) else ""
+    return Adapter(folder, name, rank, float(alpha) / divisor, file)
 
 
 def base_folder(adapter: Adapter) -> Path | None:
     """The model's folder, where that is the one around it or what the adapter names is a folder."""
     around = adapter.folder.resolve().parent
-    for path in (around, Path(adapter.base)):
-        if (path / "config.json").is_file():
-            return path
-    return None
+    named = (Path(adapter.base),) if adapter.base else ()  # a path of nothing is where we are
+    return next((x for x in (around, *named) if isfile(x / "config.json")), None)

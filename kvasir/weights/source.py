@@ -61,6 +61,7 @@ class ModelSource:
     """How a quantized checkpoint keeps its weights; of others nothing."""
     adapter: str = ""
     """What is merged into its weights, if anything."""
+    adapter_folder: Path | None = None
 
     @cached_property
     def content_hash(self) -> str:
@@ -94,6 +95,11 @@ class ModelSource:
             taken = sorted(info.name for info in file.tensors.listing() if id(info) in used)
             digest.update(repr((name, taken)).encode())
         return digest.hexdigest()
+
+    @property
+    def origin(self) -> Path:
+        """What another process opens as this model: not ``path`` where an adapter is merged."""
+        return self.adapter_folder or self.path
 
     @property
     def n_embeddings(self) -> int | None:
@@ -253,6 +259,7 @@ def _with_adapter(adapter: Adapter) -> ModelSource:
         tensors=adapter.merged(source.tensors),
         files=(*source.files, adapter.file),
         adapter=adapter.identity,
+        adapter_folder=adapter.folder,
     )
 
 

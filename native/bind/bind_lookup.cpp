@@ -31,7 +31,7 @@ class Tokens {
     items_ = nb::steal(PySequence_Fast(tokens.ptr(), "tokens are a sequence"));
     if (!items_.is_valid()) throw nb::python_error();
     is_list_ = PyList_Check(items_.ptr());
-    n_ = is_list_ ? NB_LIST_GET_SIZE(items_.ptr()) : NB_TUPLE_GET_SIZE(items_.ptr());
+    n_ = PySequence_Size(items_.ptr());
   }
   Tokens(const Tokens&) = delete;
   Tokens& operator=(const Tokens&) = delete;
@@ -42,8 +42,9 @@ class Tokens {
   int64_t size() const { return n_; }
   int32_t operator()(int64_t i) const {
     if (ids_) return ids_[i];
-    PyObject* const items = items_.ptr();
-    const long id = PyLong_AsLong(is_list_ ? NB_LIST_GET_ITEM(items, i) : NB_TUPLE_GET_ITEM(items, i));
+    PyObject* item = is_list_ ? PyList_GetItem(items_.ptr(), i) : PyTuple_GetItem(items_.ptr(), i);
+    if (!item) throw nb::python_error();
+    const long id = PyLong_AsLong(item);
     if (id == -1 && PyErr_Occurred()) throw nb::python_error();
     if (id < INT_MIN || id > INT_MAX) throw nb::value_error("an id has 32 bits");
     return int32_t(id);
@@ -52,7 +53,7 @@ class Tokens {
  private:
   Py_buffer view_{};
   const int32_t* ids_ = nullptr;
-  nb::object items_;  // a list or a tuple
+  nb::object items_;
   bool is_list_ = false;
   int64_t n_ = 0;
 };

@@ -6,9 +6,12 @@ import json
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from scripts.levels import NEEDS
 
 ROOT = Path(__file__).parents[2]
 TOOLS = Path(sys.executable).parent
@@ -36,3 +39,10 @@ def test_files_that_a_cpu_never_chooses_are_left_out(tmp_path: Path) -> None:
     assert vnni_alone - with_bf16 == {"avx512/attention", "avx512/scaled"}
     assert {"avx512_vnni/linear", "avx512/rows"} <= with_bf16 & vnni_alone
     assert with_bf16 | vnni_alone < units(tmp_path / "c")
+
+
+def test_a_wheel_has_all_levels_whatever_was_built_before() -> None:
+    """CMake keeps what it was told in the folder that `make serve` and `make wheel` share."""
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]["cmake"]
+    expected = {"KVASIR_LEVELS": ";".join(NEEDS), "KVASIR_BEST_ALONE": "OFF"}
+    assert told["define"] == expected

@@ -14,6 +14,7 @@ from kvasir.cli.main import run_command
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.evaluation.calibrate import Calibration, calibrated_by
+from kvasir.evaluation.imatrix import write_imatrix
 from kvasir.formats.decode import decode, values_of
 from kvasir.formats.gguf import open_gguf
 from kvasir.models.loaded import LoadedModel, load_model
@@ -243,7 +244,26 @@ def test_imatrix_files_are_written(tmp_path: Path, capsys: pytest.CaptureFixture
     folder = tiny.write_hf(wide(), tmp_path / "folder")
     assert run_command(["imatrix", str(folder), "--output", str(tmp_path / "x.gguf")]) == 2
     assert "is a folder" in capsys.readouterr().err
+    nowhere = str(tmp_path / "nowhere" / "x.gguf")
+    assert run_command(["imatrix", str(origin), "--output", nowhere]) == 2
+    assert "there is no folder" in capsys.readouterr().err
     assert not list(tmp_path.glob(".*")) and not list(tmp_path.glob("x*"))
+
+
+def test_imatrix_files_of_quantized_ones(tmp_path: Path) -> None:
+    """What their linears read is known as of any other, in f32."""
+    origin = tiny.write_gguf_model(wide(), tmp_path / "origin.gguf")
+    coded, text = tmp_path / "coded.gguf", tmp_path / "text.txt"
+    text.write_text("What is known is known by what was read. " * 40)
+    quantize(str(origin), method_named("gguf:Q8_0", None, None, None), coded)
+    found = []
+    for path in (origin, coded):
+        write_imatrix(str(path), str(text), 2, tmp_path / f"i-{path.name}")
+        found.append(Imatrix(tmp_path / f"i-{path.name}"))
+    for name in linear_tensors(load_model(str(origin))):
+        one, other = (x.inputs(name) for x in found)
+        assert one is not None and other is not None
+        assert np.allclose(one.squares.mean(), other.squares.mean(), rtol=0.05)
 
 
 def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

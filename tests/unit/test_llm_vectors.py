@@ -185,6 +185,7 @@ def test_prompts_that_the_folder_names(tmp_path: Path) -> None:
     [
         ({"prompts": ["query"]}, "prompts is .* expected texts by name"),
         ({"prompts": {"query": 1}}, "prompts is .* expected texts by name"),
+        ({"prompts": {"query": "\ud800"}}, "prompts is .* expected texts by name"),
         ({"default_prompt_name": "passage"}, "is 'passage', expected one of query, document"),
         ({"default_prompt_name": 1}, "default_prompt_name is '1'"),
     ],
