@@ -77,7 +77,7 @@ def test_what_is_read_is_what_linears_read(tmp_path: Path, monkeypatch: pytest.M
     of_q = inputs[f"{layer}q_proj.weight"]
     assert of_q is not None and of_q is inputs[f"{layer}v_proj.weight"]
     tensors = {x: values_of(model.source.tensors[x]) for x in model.source.tensors}
-    x = tensors["model.embed_tokens.weight"][np.concatenate(calibration._chunks)]
+    x = tensors["model.embed_tokens.weight"][np.concatenate(calibration.chunks)]
     root = np.sqrt(np.square(x, dtype=np.float64).mean(axis=1, keepdims=True) + 1e-5)
     rows = x / root * tensors["model.layers.0.input_layernorm.weight"]
     assert of_q.n == len(rows) and 128 < len(of_q.sample) <= 256
@@ -163,6 +163,6 @@ def test_nothing_is_left_in_the_cache(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_model_with_little_room_reads_shorter_chunks(tmp_path: Path) -> None:
     origin = tiny.write_hf(tiny.llama(max_position_embeddings=64), tmp_path / "origin")
     calibration = opened(load_model(str(origin)))
-    assert {len(chunk) for chunk in calibration._chunks} == {64}
+    assert {len(chunk) for chunk in calibration.chunks} == {64}
     assert calibration.inputs("model.layers.0.mlp.down_proj.weight") is not None
     calibration.close()

@@ -225,10 +225,10 @@ def test_texts_that_methods_choose_by_judge_none(tmp_path: Path) -> None:
     origin = str(tiny.write_hf(llama(), tmp_path / "origin"))
     model = load_model(origin)
     chosen_by = calibrated(model, choose(model, with_head=False).quantized)
-    n = len(chosen_by._chunks[0])
+    n = len(chosen_by.chunks[0])
     for seed in (0, advise.SEED, judge._SEED):
-        written = [chosen_by._reader.write(chosen_by._chunks[0][0], n, seed + i) for i in range(3)]
-        assert not any(x in chosen_by._chunks for x in written)
+        written = [chosen_by._reader.write(chosen_by.chunks[0][0], n, seed + i) for i in range(3)]
+        assert not any(x in chosen_by.chunks for x in written)
 
 
 def test_models_of_vectors_write_no_text(tmp_path: Path) -> None:
