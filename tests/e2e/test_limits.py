@@ -34,8 +34,8 @@ def code_of(event: str) -> str:
 
 def test_r54_a_full_queue_is_a_429_with_the_time_that_is_worth_waiting(server: StartServer) -> None:
     """Whole seconds, so that the wait is long enough for a quarter to be more than one; a step is
-    so slow that what a busy machine adds to it is little. ``make test-quiet`` judges the quarter;
-    while others come and go there are two to either side."""
+    so slow that what a busy machine adds to it is little. ``make test-quiet`` judges the quarter,
+    otherwise it is within twice the truth."""
     options = {"faults": {**SLOW, "seconds": 0.2}, "max_queued_requests": 4}
     with server(**options) as running, ThreadPoolExecutor(48) as pool:
         running.post(PATH, {**SONG, "n": 32, "max_tokens": 12})  # what such steps take is learnt
@@ -56,8 +56,8 @@ def test_r54_a_full_queue_is_a_429_with_the_time_that_is_worth_waiting(server: S
         wait_until(lambda: running.metric("kvasir_num_requests_waiting") < 4)
         truth = time.monotonic() - began
         told = int(refused.headers["retry-after"])  # rounded up
-        share = 0.25 if JUDGES_TIMES else 0.5
-        assert (1 - share) * truth <= told < (1 + share) * truth + 1
+        least, most = (0.75, 1.25) if JUDGES_TIMES else (0.5, 2.0)
+        assert least * truth <= told < most * truth + 1
         assert all(song.result().status_code == 200 for song in songs + waiting)
         assert running.metric("kvasir_request_errors_total", code="queue_full") == 2
 
