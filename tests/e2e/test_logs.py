@@ -32,7 +32,7 @@ def logged(server: Server, request_id: str) -> dict[str, Any]:
 def test_json_lines_name_requests_and_no_prompts(toy_folder: Path) -> None:
     with running_server(toy_folder, log_format="json", api_key="k3y") as server:
         auth = {"Authorization": "Bearer k3y"}
-        body = {"prompt": SECRET, "max_tokens": 3, "user": "somebody@example.org"}
+        body = {"prompt": SECRET, "max_tokens": 3, "ignore_eos": True, "user": "somebody"}
         reply = server.post("/v1/completions", body, **{"X-Request-Id": "mine 1", **auth})
         assert reply.headers["x-request-id"] == "mine_1"
         entry = logged(server, "mine_1")

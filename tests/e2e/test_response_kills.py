@@ -18,8 +18,8 @@ from tests.e2e.harness import MODEL, PATIENCE, Server, wait_until
 from tests.e2e.test_state_kills import IS_LONG, Place
 
 N_KILLS, N_RESPONSES = (20, 100) if IS_LONG else (2, 12)
-CHANGES = re.compile(rb"(?:resp|msg|rs)_[0-9a-zA-Z]+|_at\":[0-9.]+")
-"""Ids and times."""
+CHANGES = re.compile(rb"(?:resp|msg|rs)_[0-9a-zA-Z]+|_at\":[0-9.]+|cached_tokens\":\d+")
+"""Ids, times, and what was found computed, which is for who came just before to say."""
 
 
 def asked(i: int) -> dict[str, Any]:
