@@ -12,7 +12,7 @@ from kvasir.formats.safetensors import INDEX_NAME, SINGLE_NAME
 from kvasir.formats.types import TensorInfo
 from kvasir.quantize.choose import Selection
 from kvasir.quantize.filling import Piece, Told, WrittenTensors, copied, fill, opened
-from kvasir.quantize.target import FolderMethod, RowMethod
+from kvasir.quantize.target import FolderForm, RowMethod
 from kvasir.weights.source import ModelSource
 
 _BESIDE = (".json", ".txt", ".jinja", ".model", ".tiktoken")
@@ -36,7 +36,7 @@ def folder_pieces(source: ModelSource, of: Callable[[TensorInfo], RowMethod | No
 def write_folder(
     folder: Path,
     source: ModelSource,
-    method: FolderMethod,
+    form: FolderForm,
     choice: Selection,
     pieces: Sequence[Piece],
     metadata: dict[str, str],
@@ -46,7 +46,7 @@ def write_folder(
     """Weights, config, and the files beside them, into a folder that is empty or has part of
     them."""
     _write_weights(folder / SINGLE_NAME, source, pieces, metadata, record, told)
-    config = {**source.config, "quantization_config": method.config(_kept(choice))}
+    config = {**source.config, "quantization_config": form.config(_kept(choice))}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     for path in sorted(source.path.iterdir()):
         if path.is_file() and path.suffix in _BESIDE and path.name not in _OWN:

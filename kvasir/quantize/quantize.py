@@ -57,7 +57,7 @@ class Made(msgspec.Struct, frozen=True):
     multiple: int = 32
 
 
-Method = FolderMethod | GgufMethod
+Method = FolderMethod | Repacked | GgufMethod
 AskedMethod = Method | Repack
 CalibratedMethod = GptqGroups | ScalingMethod
 """Methods that choose by a text."""
@@ -201,7 +201,7 @@ def _plan(
 
 
 def _of(
-    loaded: LoadedModel, method: FolderMethod, choice: Selection
+    loaded: LoadedModel, method: FolderMethod | Repacked, choice: Selection
 ) -> Callable[[TensorInfo], RowMethod | None]:
     quantized = frozenset(choice.quantized)
     if isinstance(method, Repacked):
@@ -229,7 +229,7 @@ def _important(
 
 def _calibrated(
     loaded: LoadedModel,
-    method: FolderMethod,
+    method: FolderMethod | Repacked,
     choice: Selection,
     calibrate: Calibrate | None,
     text: Path,

@@ -14,7 +14,7 @@ from kvasir.formats.types import TensorInfo
 from kvasir.models.loaded import LoadedModel
 from kvasir.quantize.choose import Selection
 from kvasir.quantize.containers import CodedRows, Container, GroupForm
-from kvasir.quantize.target import AnyRows, MadeTensor, Matrix, RowMethod, Scheme
+from kvasir.quantize.target import MadeTensor, Matrix, RowMethod, Scheme
 from kvasir.weights.quantization.integer_rows import integers, scales_of
 from kvasir.weights.quantization.integers import CodeWords, IntegerModule
 
@@ -32,7 +32,7 @@ class Repack(msgspec.Struct, frozen=True):
         return f"repacked as {self.container.name}"
 
 
-class Repacked(AnyRows, frozen=True):
+class Repacked(msgspec.Struct, frozen=True):
     """A model's matrices, all of one form."""
 
     container: Container
@@ -48,6 +48,10 @@ class Repacked(AnyRows, frozen=True):
     def format(self) -> str:
         return self.container.format
 
+    @property
+    def multiple(self) -> int:
+        return 32
+
     def config(self, kept: Sequence[str]) -> Scheme:
         return self.container.config(self.form, kept)
 
@@ -55,9 +59,6 @@ class Repacked(AnyRows, frozen=True):
         order = self.modules[tensor].g_idx
         data = None if order is None else bytes(order.data)
         return self.container.targets(tensor, shape, self.form, data)
-
-    def encode(self, rows: Matrix) -> tuple[bytes, ...]:
-        raise NotImplementedError("of one matrix: see of()")
 
     def of(self, info: TensorInfo) -> RowMethod | None:
         """None for tensors that stay as they are."""

@@ -59,8 +59,11 @@ class RowMethod(Protocol):
         ...
 
 
-class FolderMethod(RowMethod, Protocol):
-    """Of Hugging Face folders."""
+class FolderForm(Protocol):
+    """What the tensors of a Hugging Face folder are."""
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def format(self) -> str: ...
@@ -74,6 +77,10 @@ class FolderMethod(RowMethod, Protocol):
         """The quantization_config that says how the tensors are read; ``kept``: modules that stay
         as they are, ``lm_head`` unless it is quantized among them."""
         ...
+
+
+class FolderMethod(FolderForm, RowMethod, Protocol):
+    """One row method for all matrices of a folder."""
 
 
 class AnyRows(msgspec.Struct, frozen=True):
