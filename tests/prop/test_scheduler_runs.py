@@ -29,6 +29,7 @@ from kvasir.exec.media import MediaSlots
 from kvasir.exec.rows import logit_rows
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known, Proposer
+from kvasir.timing.timeline import Timeline
 from tests.engine_world import Contents, SteppedStore
 from tests.forms import IS_LONG, n_of
 from tests.oracle_drafts import OracleProposer
@@ -36,6 +37,8 @@ from tests.sizes import changed, config_of
 
 VOCAB = 31
 N_CROWDS = 20 if IS_LONG else 4
+STEP_SECONDS = 1.0
+"""Who runs nothing for so long may take a slot."""
 STATE = -1
 """Stands for a group of states among the windows."""
 
@@ -203,10 +206,12 @@ def _play(
         sizes = block_sizes(executor)
         limits = Limits(N_SEGMENTS * (4096 + 4 * max(sizes)), sizes)
         disk = SteppedStore(folder, limits, 1e9, Contents())
-    scheduler = Scheduler(c, proposer or Guesser(), disk=disk)
+    step = 0
+    timeline = Timeline(lambda: step * STEP_SECONDS)
+    scheduler = Scheduler(c, proposer or Guesser(), timeline=timeline, disk=disk)
     engine = Engine(executor, scheduler, overlap=case.overlap, disk=disk, tile=case.tile)
     events: dict[int, list[TokenEvent]] = {request.id: [] for request in case.requests}
-    step = n_idle = 0
+    n_idle = 0
     while step <= 61 or engine.has_work:
         arrived = zip(case.requests, case.arrivals, strict=True)
         engine.submit(request for request, arrival in arrived if arrival == step)
@@ -314,6 +319,7 @@ def crowded(seed: int, window: int | None = None) -> Case:
                 temperature=rng.choice((0, 1)),
                 repetition_penalty=1.1,
             ),
+            standing=Standing(tenant="first" if i < 9 else "late"),
         )
         for i in range(12)
     ]
@@ -333,6 +339,21 @@ def test_crowded_runs_give_the_answers_of_each_request_alone() -> None:
         assert {i: tokens_of(news) for i, news in events.items()} == answers, seed
         n_preemptions += engine.stats().n_preemptions
     assert n_preemptions > 2 * N_CROWDS
+
+
+def test_who_gives_a_slot_to_a_late_tenant_has_the_answers_of_each_request_alone() -> None:
+    n_preemptions = 0
+    for seed in range(N_CROWDS):
+        case = crowded(seed, window=0)
+        config = changed(case.config, max_num_seqs=2 + seed % 2, n_blocks=64, max_model_len=64)
+        alone, _, _ = play(
+            Case(changed(config, max_num_seqs=1), case.requests, [0] * 12, {}, overlap=False)
+        )
+        events, _, engine = play(replace(case, config=config))
+        for i, news in events.items():
+            assert tokens_of(news) == tokens_of(alone[i]), (seed, i)
+        n_preemptions += engine.stats().n_preemptions
+    assert n_preemptions >= N_CROWDS, "of slots alone: there are blocks for all"
 
 
 def test_crowded_states_are_found_again_and_forked_at_the_ends_of_blocks() -> None:
