@@ -191,7 +191,8 @@ class _PieceReader:
         n_calls, is_cut = 0, False
         if delta.finish is not None:
             n_calls, is_cut = self._parser.n_calls, self._parser.is_calling
-            self._pieces += self._parser.finish()
+            is_own_end = delta.finish == "stop" and delta.stop_reason is None
+            self._pieces += self._parser.finish(is_cut=not is_own_end)
         pieces, self._pieces = tuple(self._pieces), []
         is_content, self._is_content = tuple(self._is_content), []
         n_reasoning, self._n_reasoning = self._n_reasoning, 0

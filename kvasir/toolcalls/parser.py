@@ -52,23 +52,26 @@ class MessageParser:
             pass
         return self._taken()
 
-    def finish(self) -> list[Piece]:
-        """What was held back."""
+    def finish(self, *, is_cut: bool = True) -> list[Piece]:
+        """What was held back; ``is_cut``: the answer was ended, and not by the model itself."""
         held, self._buffer = self._raw + self._buffer, ""
         self._raw = ""
         if self._state == self._thinking:
             self._think(held)
-        elif not self._is_marker(held):
+        elif not self._is_marker(held, is_cut):
             self._say(held)
         elif self._state == self._answer:
             self._show(held)
         return self._taken()
 
-    def _is_marker(self, held: str) -> bool:
+    def _is_marker(self, held: str, is_cut: bool) -> bool:
         """Whether what was held back at the end is a marker that was cut: behind the one that opens
-        a call nothing but a call comes, and where there must be one nothing comes before."""
-        if self._state in (self._call, self._between, self._closing):
+        a call nothing but a call comes, and where there must be one nothing comes before. What
+        only looks like the begin of a call, and is all that the model wrote, is text."""
+        if self._state in (self._between, self._closing):
             return True
+        if self._state == self._call:
+            return is_cut or bool(self._name)
         if self._reading.must_call and self._state in (self._beginning, self._text):
             return True
         return self._drops_space and not held.strip(SPACES)

@@ -178,6 +178,28 @@ def test_a_call_that_is_cut_leaves_no_markup(form: ToolFormat) -> None:
         assert text[:n].startswith(begun.content) and form.trigger not in begun.content
 
 
+@pytest.mark.parametrize("name", ["llama3-json", "generic"])
+def test_what_only_looks_like_a_call_is_text_where_the_model_ends_there(
+    name: str, tmp_path: Path
+) -> None:
+    """Of formats whose markers are letters that any text may have."""
+    write_gguf(tmp_path / "m.gguf", byte_level(), {})
+    tokenizer = load_tokenizer(open_model(tmp_path / "m.gguf"))
+    reading, (tool,) = Reading(FORMATS[name]), [tool for tool, _ in VECTORS["one"]]
+    text = written(FORMATS[name], VECTORS["one"])
+    for begun in itertools.accumulate(text[: text.index(f'"{tool}"')]):
+        tokens = tuple(tokenizer.encode(begun, add_special=False, parse_special=False))
+
+        def said(tokens: tuple[int, ...], params: SamplingParams, finish: str) -> str:
+            choice = Choice(0, tokenizer, params, reading)
+            return choice.feed(TokenEvent(1, tokens, finish=finish)).text
+
+        assert said(tokens, SamplingParams(), "stop") == begun
+        assert not said(tokens, SamplingParams(), "length")
+        more = (*tokens, *tokenizer.encode("#", add_special=False, parse_special=False))
+        assert not said(more, SamplingParams(stop="#"), "length")
+
+
 def test_ids_are_those_of_a_replay() -> None:
     text = written(FORMATS["hermes"], VECTORS["two"])
     reading, _ = reading_of(FORMATS["hermes"], "plain")
