@@ -196,7 +196,16 @@ class AsyncClient:
 
     def admit(self, size: Size) -> None:
         """Raises EngineDown, or CapacityError when there is no room for ``size``."""
-        info, has_few = self._open_info(), self._has_few(size)
+        info = self._open_info()
+        try:
+            self._check_room(size, info, has_few=False)
+        except CapacityError:
+            if not self._has_few(size):
+                raise
+            self._check_room(size, info, has_few=True)
+        check_bytes(size, self._streams.values())
+
+    def _check_room(self, size: Size, info: Ready, *, has_few: bool) -> None:
         limit = self._max_requests + has_few * reserve(self._max_requests)
         if self.n_streams >= limit:
             error = CapacityError(
@@ -213,22 +222,19 @@ class AsyncClient:
             has_few=has_few,
             excess=self._excess() if has_few else 0,
         )
-        check_bytes(size, self._streams.values())
 
     def _excess(self) -> int:
-        """Prompt tokens, beyond what the queue holds, that wait of requests larger than it."""
-        most = self._admission.max_tokens
-        large = [x for x in self._streams.items() if x[1].n_queued_tokens > most]
-        return sum(max(0, self._tokens_waiting(*x) - most) for x in large)
-
-    def _tokens_waiting(self, stream: EventStream, size: Size) -> int:
-        """Of the prompts of choices that have no token yet."""
-        live = self.ledger.live
-        n = sum(i not in live or not live[i].log.emitted for i in stream.open)
-        return size.n_queued_tokens * n // size.n_choices
+        """Prompt tokens, beyond what the queue holds, that wait of requests larger than it: those
+        of choices that have no token yet."""
+        live, most, n = self.ledger.live, self._admission.max_tokens, 0
+        for stream, size in self._streams.items():
+            if size.n_queued_tokens > most:
+                n_waiting = sum(i not in live or not live[i].log.emitted for i in stream.open)
+                n += max(0, size.n_queued_tokens * n_waiting // size.n_choices - most)
+        return n
 
     def _has_few(self, new: Size) -> bool:
-        """Whether who asks for ``new`` may use what is kept beyond the bounds."""
+        """Whether what is kept beyond the bounds may be used. 0.15 ms beside 1,000 streams."""
         owner = new.standing.owner
         mine = [x for x in self._streams.items() if x[1].standing.owner == owner]
         n_choices, n_tokens = self._departed.of(owner, self.stats.n_received)
