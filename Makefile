@@ -41,7 +41,7 @@ CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-kill endurance test-quiet test-mix test-clients test-page test-templates test-vocabularies test-converter test-encoders test-schemas explore soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel deb image test-install clean
+.PHONY: help serve test test-long test-kill kills endurance test-quiet test-mix test-clients test-page test-templates test-vocabularies test-converter test-encoders test-schemas explore soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel deb image test-install clean
 
 help:
 	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
