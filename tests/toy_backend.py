@@ -46,6 +46,10 @@ class ToyHandle:
     def fill(self, row: int, bits: Bits) -> None:
         self.masks[row] = bits.copy()
 
+    @property
+    def is_done(self) -> bool:
+        return self.done is not None
+
     def result(self) -> StepResult:
         while self.done is None:
             self._executor.run_next()

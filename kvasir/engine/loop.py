@@ -61,8 +61,8 @@ class Loop:
 
     @property
     def lead(self) -> float:
-        """Seconds for which the next ``step`` may wait at no cost: what comes meanwhile is in its
-        plan."""
+        """Seconds for which the next ``step`` may wait at no cost, if what runs takes as long as it
+        is expected to: what comes meanwhile is in its plan."""
         return 0.0
 
     def step(self) -> tuple[TokenEvent, ...]:
@@ -116,7 +116,9 @@ class OverlappedLoop(Loop):
 
     @property
     def lead(self) -> float:
-        return 0.0 if self._flight is None else max(0.0, self._late - time.monotonic())
+        if self._flight is None or self._flight.handle.is_done:
+            return 0.0
+        return max(0.0, self._late - time.monotonic())
 
     def step(self) -> tuple[TokenEvent, ...]:
         running = self._flight or self._fill(self._launch())

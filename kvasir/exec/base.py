@@ -54,6 +54,11 @@ class Handle(Protocol):
         from any thread; the row waits for it, the rest of the step does not. Keeps a copy."""
         ...
 
+    @property
+    def is_done(self) -> bool:
+        """Whether ``result`` would not wait."""
+        ...
+
     def result(self) -> StepResult:
         """Waits for it. Raises what the step raised."""
         ...

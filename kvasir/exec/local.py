@@ -37,6 +37,10 @@ class _Started(msgspec.Struct, frozen=True):
             raise KvasirError("no row of the step waits for a mask")
         self.masks.fill(row, bits)
 
+    @property
+    def is_done(self) -> bool:
+        return self.future.done()
+
     def result(self) -> StepResult:
         return self.future.result()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
+from pathlib import PurePath
 
 from kvasir.config.hardware import free_memory, oom_kills
 from kvasir.config.sizes import format_size
@@ -15,6 +17,23 @@ CAUSES: dict[int, str] = {
     signal.SIGBUS: "a mapped file was cut short or could not be read: check the model file and the "
     "packed weights, and their disk",
 }
+
+SAY_WHERE = signal.SIGUSR2
+"""Tells an engine process that hangs to write where its threads are."""
+THREAD = re.compile(r"^(?:Current thread|Thread) .*$", re.MULTILINE)
+CALL = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+N_CALLS = 6
+"""Of a thread that are told, the innermost first."""
+
+
+def threads_in(dump: str) -> tuple[str, ...]:
+    """Where each thread of a process was when ``faulthandler`` wrote ``dump``."""
+    threads = (CALL.findall(part) for part in THREAD.split(dump)[1:])
+    return tuple(", ".join(_call(*call) for call in calls[:N_CALLS]) for calls in threads)
+
+
+def _call(path: str, line: str, name: str) -> str:
+    return f"{name} ({'/'.join(PurePath(path).parts[-2:])}:{line})"
 
 
 def describe_end(status: int, oom_kills_before: int) -> str:

@@ -1,12 +1,14 @@
 """What the engine process does, whatever engine is built in it.
 
-Its arguments are file descriptors: its end of a socket pair, and memory for its heartbeat. The
-first frame holds the options as JSON; then messages flow both ways.
+Its arguments are file descriptors: its end of a socket pair, memory for its heartbeat, and a file
+for where its threads are when it hangs or a fault ends it. The first frame holds the options as
+JSON; then messages flow both ways.
 It ends when asked to, when the engine fails, or when the API process is gone.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import os
@@ -25,6 +27,7 @@ from kvasir.core.errors import ConfigError, KvasirError, printable
 from kvasir.core.messages import Ready
 from kvasir.engine.engine import Engine
 from kvasir.serve import frames, framing
+from kvasir.serve.death import SAY_WHERE
 from kvasir.serve.errands import Errands
 from kvasir.serve.heartbeat import Heartbeat
 from kvasir.serve.logs import configure_child
@@ -36,6 +39,8 @@ logger = logging.getLogger("kvasir.engine")
 
 ABANDON_SECONDS = 5.0
 """A step may last this long after the API process is gone."""
+LOOK_SECONDS = 0.01
+"""Between two looks whether a step has ended sooner than it was expected to."""
 
 
 class StartableEngine(Protocol):
@@ -106,7 +111,7 @@ def serve(engine: Engine, inbox: Inbox, sock: socket.socket, heartbeat: Heartbea
             pass
         if is_idle and inbox.is_empty:
             tidy()
-        lead = 0.0 if frozen or errands else engine.lead
+        lead = 0.0 if frozen or errands else min(engine.lead, LOOK_SECONDS)
         for message in inbox.take(None if is_idle and not draining else lead):
             if message is None or (isinstance(message, Shutdown) and not message.drain):
                 return
@@ -166,6 +171,8 @@ def main(build: Build) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     configure_child()
-    fd, memory = map(int, sys.argv[1:3])
+    fd, memory, words = map(int, sys.argv[1:4])
+    faulthandler.enable(words)
+    faulthandler.register(SAY_WHERE, words)
     with socket.socket(fileno=fd) as sock:
         return run(sock, build, Heartbeat(memory))

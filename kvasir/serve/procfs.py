@@ -8,6 +8,8 @@ from pathlib import Path
 
 MAJOR_FAULTS, USER_TICKS, SYSTEM_TICKS = 9, 11, 12
 """Places after the name in ``stat``, as of the state, which is the first."""
+STEAL = 8
+"""Place in a CPU's line of the system's ``stat``."""
 
 
 class ProcessSigns:
@@ -16,6 +18,7 @@ class ProcessSigns:
     def __init__(self, pid: int) -> None:
         self._path = Path(f"/proc/{pid}")
         self._waits: dict[str, int] = {}
+        self._stolen: list[int] = []
 
     @property
     def is_stopped(self) -> bool:
@@ -37,7 +40,10 @@ class ProcessSigns:
 
     def waited(self) -> float:
         """Seconds since the last call in which one of its threads, that which waited longest, could
-        have run and got no CPU."""
+        have run and got no CPU; or a CPU, that of which most was stolen, ran another machine."""
+        return max(self._unserved(), self._robbed())
+
+    def _unserved(self) -> float:
         before, self._waits = self._waits, {}
         try:
             for path in (self._path / "task").iterdir():
@@ -47,11 +53,26 @@ class ProcessSigns:
         waits = [wait - before[name] for name, wait in self._waits.items() if name in before]
         return max(waits, default=0) / 1e9
 
+    def _robbed(self) -> float:
+        """A thread whose CPU the host took away seems to run, and does not."""
+        before, self._stolen = self._stolen, stolen_ticks()
+        ticks = [now - then for now, then in zip(self._stolen, before, strict=False)]
+        return max(ticks, default=0) / os.sysconf("SC_CLK_TCK")
+
     def _stat(self) -> list[str]:
         try:
             return (self._path / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             return []
+
+
+def stolen_ticks(path: Path = Path("/proc/stat")) -> list[int]:
+    """Of each CPU, while which the host ran something else."""
+    try:
+        lines = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
+    except OSError:
+        return []
+    return [int(x[STEAL]) for x in lines if x[0].startswith("cpu") and x[0] != "cpu"]
 
 
 class ThisProcess:

@@ -15,7 +15,7 @@ import msgspec
 from kvasir.config.hardware import oom_kills
 from kvasir.config.options import EngineOptions
 from kvasir.serve import framing
-from kvasir.serve.death import describe_end, is_fault
+from kvasir.serve.death import describe_end, is_fault, threads_in
 from kvasir.serve.heartbeat import Heartbeat, new_memory
 from kvasir.serve.interpreter import module_command
 
@@ -26,8 +26,16 @@ class EngineChild(msgspec.Struct, frozen=True):
     """The API process's end. Its closing ends the engine."""
     heartbeat: Heartbeat
     """What it shows while it runs, and has shown."""
+    words: int
+    """A descriptor, of what it writes when it is told to, or a fault ends it."""
     oom_kills: int = 0
     """Before it started."""
+
+    @property
+    def where(self) -> str:
+        """Where its threads were at the end, in a line; empty: it did not say so."""
+        dump = os.pread(self.words, MAX_WORDS, 0).decode(errors="replace")
+        return "".join(f"; a thread was in {thread}" for thread in threads_in(dump))
 
     def death(self) -> str:
         """How it ended, once its connection has. Waits a moment for it."""
@@ -46,8 +54,10 @@ class EngineChild(msgspec.Struct, frozen=True):
         """Give back what is here of one that has ended."""
         self.sock.close()
         self.heartbeat.close()
+        os.close(self.words)
 
 
+MAX_WORDS = 2**16
 DEATH_SECONDS = 1.0
 """Between the end of a process's connection and its own."""
 ENGINE_MODULE = "kvasir.serve.engine_process"
@@ -61,15 +71,15 @@ def spawn_engine(options: EngineOptions, module: str = ENGINE_MODULE) -> EngineC
     the program: tests put an engine with injected faults in its place.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    memory = new_memory()
+    memory, words = new_memory(), os.memfd_create("kvasir-words")
     # Ctrl-C and SIGTERM reach the whole process group: from its first moment the engine is deaf to
     # them, and here they come a moment later.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         with theirs:
             process = subprocess.Popen(
-                [*module_command(module), str(theirs.fileno()), str(memory)],
-                pass_fds=(theirs.fileno(), memory),
+                [*module_command(module), str(theirs.fileno()), str(memory), str(words)],
+                pass_fds=(theirs.fileno(), memory, words),
                 stdin=subprocess.DEVNULL,
             )
     finally:
@@ -77,7 +87,7 @@ def spawn_engine(options: EngineOptions, module: str = ENGINE_MODULE) -> EngineC
     heartbeat = Heartbeat(memory)
     os.close(memory)
     ours.sendall(framing.pack(json.dumps(asdict(options)).encode()))
-    return EngineChild(process, ours, heartbeat, oom_kills())
+    return EngineChild(process, ours, heartbeat, words, oom_kills())
 
 
 class Engines:

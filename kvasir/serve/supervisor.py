@@ -28,7 +28,7 @@ from kvasir.serve.spawn import DEATH_SECONDS, EngineChild, Engines
 from kvasir.serve.streams import EngineDown
 from kvasir.serve.successor import check_successor
 from kvasir.serve.suspects import MAX_DEATHS, Deaths, Suspects
-from kvasir.serve.watchdog import TICK_SECONDS, Watchdog, kill_stopped
+from kvasir.serve.watchdog import TICK_SECONDS, Watchdog, kill_hung, kill_stopped
 
 logger = logging.getLogger("kvasir.supervisor")
 
@@ -281,7 +281,7 @@ class Supervisor:
             f"the engine process did not go on for {dog.still:.1f} s{stopped} (the limit is "
             f"{dog.limit:.1f} s) and was killed"
         )
-        engine.child.process.kill()
+        await kill_hung(engine.child.process)
 
     async def _end(self, engine: _Running, said: str | None) -> _End:
         child = engine.child
@@ -310,8 +310,8 @@ class Supervisor:
         self._client.counts.deaths += 1
         self._client.counts.hang_kills += bool(engine.why_killed)
         self._blame(end)
+        logger.error("the engine died and is started again: %s%s", end.reason, engine.child.where)
         self._engines.forget(engine.child)
-        logger.error("the engine died and is started again: %s", end.reason)
         lived = self._clock() - engine.began
         if self._deaths.died(progressed=progressed, seconds=lived):
             self._give_up(end.reason)

@@ -7,6 +7,7 @@ import logging
 import subprocess
 from typing import Protocol
 
+from kvasir.serve.death import SAY_WHERE
 from kvasir.serve.heartbeat import Progress
 from kvasir.serve.procfs import ProcessSigns
 
@@ -16,6 +17,7 @@ TICK_SECONDS = 0.25
 """Between two looks. Of a longer time between them, in which this process did not run either, no
 more than twice as much counts."""
 MIN_SECONDS = 5.0
+SAY_SECONDS = 0.1
 TIMES_EXPECTED = 20.0
 """A step may take so many times what it was expected to, and always MIN_SECONDS: a cost that was
 not measured yet makes it slow, and not dead."""
@@ -73,6 +75,13 @@ class Watchdog:
         if n_faults != before:
             self.still = 0.0
         return self.still > self.limit
+
+
+async def kill_hung(process: subprocess.Popen[bytes]) -> None:
+    """Ends ``process``, once it had time to say where it is."""
+    process.send_signal(SAY_WHERE)
+    await asyncio.sleep(SAY_SECONDS)
+    process.kill()
 
 
 async def kill_stopped(process: subprocess.Popen[bytes]) -> None:

@@ -21,6 +21,8 @@ FULL: dict[str, Any] = {**TOKENS, "metadata": {"a": "b"}, "request_id": "mine", 
 INFER = {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["a text"]}
 PROBED = {"parameters": {"details": True, "top_n_tokens": 1, "max_new_tokens": 3}}
 
+N_DRAWS = 8
+"""One of a hundred tokens of the toy ends an answer."""
 ASKED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/v1/completions", TEXT),
     ("/v1/completions", {**TEXT, **FULL, "logprobs": 1, "echo": True, "n": 2}),
@@ -108,14 +110,20 @@ def test_what_is_asked_in_a_body(
 def test_what_is_streamed(
     toy: Server, documented: Documented, path: str, body: dict[str, Any]
 ) -> None:
+    """An answer that ends with its first token may be one event: then it is drawn again."""
     usage = {"stream_options": {"include_usage": True}} if path in (TEXTS, CHATS) else {}
-    n_before = documented.n_events
     asked = {name: value for name, value in body.items() if name not in WHOLE}
-    reply = post(toy, path, {**asked, **usage, "stream": True})
-    assert reply.status_code == 200, reply.text
-    assert reply.headers["content-type"].partition(";")[0] in STREAMS
-    documented.check("POST", path, reply)
-    assert documented.n_events > n_before + 1
+    n_events = 1
+    for _ in range(N_DRAWS):
+        n_before = documented.n_events
+        reply = post(toy, path, {**asked, **usage, "stream": True})
+        assert reply.status_code == 200, reply.text
+        assert reply.headers["content-type"].partition(";")[0] in STREAMS
+        documented.check("POST", path, reply)
+        n_events = documented.n_events - n_before
+        if n_events > 1:
+            break
+    assert n_events > 1
 
 
 def test_what_is_not_streamed_says_so(documented: Documented) -> None:

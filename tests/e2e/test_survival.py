@@ -95,7 +95,8 @@ def test_a_death_at_any_point_of_a_step_changes_no_byte(server: StartServer, whe
             heard = list(pool.map(lambda asked: ask(running, asked), freed))
             wait_until(lambda: n_deaths(running) == 1)
         assert heard == list(pool.map(lambda asked: ask(running, asked), freed))
-        assert any("SIGSEGV" in line for line in running.lines)
+        (said,) = [line for line in running.lines if "SIGSEGV" in line]
+        assert "a thread was in _strike (e2e/fault_engine.py:" in said
         assert n_deaths(running) == 1
 
 
@@ -118,6 +119,7 @@ def test_an_engine_that_hangs_is_replaced(server: StartServer, what: str) -> Non
         assert heard == list(pool.map(lambda each: ask(running, each), asked))
         (said,) = [line for line in running.lines if "did not go on for" in line]
         assert ("stopped by a signal" in said) == (what == "stop")
+        assert ("a thread was in _strike (e2e/fault_engine.py:" in said) == (what == "sleep")
 
 
 def test_an_engine_that_was_stopped_while_idle_is_replaced_when_it_is_needed(

@@ -40,8 +40,8 @@ class Slow(FakeExecutor):
         return structs.replace(super().run(plan), seconds=SECONDS)
 
 
-def engine(sizes: EngineSizes = CONFIG.sizes, *, overlap: bool = True) -> Engine:
-    return Engine(Slow(sizes), Scheduler(CONFIG), overlap=overlap)
+def engine(*, overlap: bool = True, costs: CostModel | None = None) -> Engine:
+    return Engine(Slow(CONFIG.sizes), Scheduler(CONFIG, costs=costs), overlap=overlap)
 
 
 def request(i: int) -> EngineRequest:
@@ -72,6 +72,29 @@ def test_nobody_waits_for_what_the_first_steps_were_expected_to_take() -> None:
     made.close()
 
 
+class Held(FakeExecutor):
+    """Steps end when they are let."""
+
+    def __init__(self, sizes: EngineSizes) -> None:
+        super().__init__(sizes)
+        self.let = threading.Semaphore(0)
+
+    def run(self, plan: StepPlan) -> StepResult:
+        self.let.acquire()
+        return super().run(plan)
+
+
+def leads(executor: Held, made: Engine, n: int) -> list[float]:
+    """How long each plan behind the next ``n`` steps may wait while they run."""
+    found = []
+    for _ in range(n):
+        executor.let.release()
+        made.step()
+        found.append(made.lead)
+    executor.let.release(2)
+    return found
+
+
 class Four(Proposer):
     """Drafts as many tokens as it may."""
 
@@ -83,23 +106,36 @@ def test_nobody_waits_for_drafts_at_the_price_of_a_prompts_tokens() -> None:
     """A token of a prompt takes a second here, and no step has said otherwise."""
     config = config_of(256, 4, 64, 64, 16, vocab_size=101, max_draft_tokens=4, adapts_drafts=False)
     costs = CostModel(NEUTRAL._replace(token=1.0))
-    made = Engine(FakeExecutor(config.sizes), Scheduler(config, Four(), costs=costs), overlap=True)
+    executor = Held(config.sizes)
+    made = Engine(executor, Scheduler(config, Four(), costs=costs), overlap=True)
     made.add(request(0))
     made.add(structs.replace(request(1), params=structs.replace(PARAMS, max_drafts=0)))
-    leads = []
-    for _ in range(8):
-        made.step()
-        leads.append(made.lead)
-    assert 0.5 < max(leads) < 2 * LATE_SHARE
+    assert 0.5 < max(leads(executor, made, 8)) < 2 * LATE_SHARE
     made.close()
 
 
-@pytest.fixture
-def served() -> Iterator[socket.socket]:
-    """The other end of an engine process's socket."""
+def test_nobody_waits_once_a_step_has_ended() -> None:
+    """It was expected to take a minute, as after an accident of the machine."""
+    costs = CostModel(NEUTRAL._replace(step=60.0))
+    executor = Held(CONFIG.sizes)
+    made = Engine(executor, Scheduler(CONFIG, costs=costs), overlap=True)
+    made.add(request(0))
+    (waits,) = leads(executor, made, 1)
+    assert waits > 10 * SECONDS
+    deadline = time.monotonic() + 10
+    while made.lead and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert made.lead == 0
+    made.close()
+
+
+@pytest.fixture(params=[None, 600.0])
+def served(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
+    """The other end of an engine process's socket; what its first steps are expected to take."""
     ours, theirs = socket.socketpair()
     heart: Any = SimpleNamespace(turn=int, launched=lambda *_: None, done=int)
-    inbox, made = Inbox(theirs), engine()
+    costs = CostModel(NEUTRAL._replace(step=request.param)) if request.param else None
+    inbox, made = Inbox(theirs), engine(costs=costs)
     thread = threading.Thread(target=serve, args=(made, inbox, theirs, heart))
     with ours, theirs:
         thread.start()
