@@ -21,8 +21,7 @@ struct Coming {
   }
 };
 
-// PerBlock: groups of an activation block, or 0: as the rows say.
-template <class F, int NT, int PerBlock>
+template <class F, int NT>
 struct Panel {
   using Tile = IntTile<F>;
 
@@ -58,7 +57,7 @@ struct Panel {
   template <int MR>
   inline __attribute__((always_inline)) void rows(int64_t m, int64_t g0, int64_t g1) {
     const RowsAt<MR> at(x, m);
-    const int64_t per_block = PerBlock ? PerBlock : a.x->block / kGroup;
+    const int64_t per_block = a.x->block / kGroup;
     vf total[MR * NT];
     for (int i = 0; i < MR; i++)
       for (int t = 0; t < NT; t++) total[t * MR + i] = g0 == 0 ? zero() : totals[m + i][t];
@@ -68,7 +67,7 @@ struct Panel {
       const auto add_group = [&](int64_t i) __attribute__((always_inline)) {
         Tile::template group<MR, NT>(groups[i - g0].u, groups[i - g0].s, at, i, blk);
       };
-      if constexpr (PerBlock == 2 && MR == kIntRows) {  // 2 % faster than the loop, which stays one
+      if (MR == kIntRows && per_block == 2) {  // 2 % faster than the loop, which stays one
         add_group(g);
         add_group(g + 1);
       } else {
@@ -97,7 +96,7 @@ KVASIR_INLINE int64_t panel_step(const LinearArgs& a) {
   return step <= most ? step : most / per_block * per_block;
 }
 
-template <class F, int NT, int PerBlock, class Source>
+template <class F, int NT, class Source>
 void panel_rows(const LinearArgs& a, int64_t tile, const Source& source) {
   const int64_t groups = a.K / kGroup, step = panel_step(a), bytes = source.stride;
   const uint8_t* w = source.w;
@@ -105,7 +104,7 @@ void panel_rows(const LinearArgs& a, int64_t tile, const Source& source) {
     const int64_t n = a.m1 - m0 < kPanelRows ? a.m1 - m0 : kPanelRows;
     int64_t r[kPanelRows];
     row_indices(a, m0, int(n), r);
-    alignas(64) Panel<F, NT, PerBlock> panel(a, tile, m0, n, r);
+    alignas(64) Panel<F, NT> panel(a, tile, m0, n, r);
     for (int64_t g = 0; g < groups; g += step) {
       const int64_t end = g + step < groups ? g + step : groups;
       // the next groups of these tiles, or the first of the tiles behind them
@@ -132,10 +131,7 @@ struct PackedTiles {
 template <class F, int NT, class Source>
 bool run_panels(const LinearArgs& a, int64_t tile, const Source& source) {
   if (a.x->block > kPanelGroups * kGroup) return false;
-  if (a.x->block == 2 * kGroup)
-    panel_rows<F, NT, 2>(a, tile, source);
-  else
-    panel_rows<F, NT, 0>(a, tile, source);
+  panel_rows<F, NT>(a, tile, source);
   return true;
 }
 
