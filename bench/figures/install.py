@@ -1,9 +1,12 @@
-"""The table of docs/install-size.md."""
+"""What an install takes, and in which ways it was tried."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from bench.figures.blocks import Blocks
 from bench.figures.results import load
+from bench.figures.target import Target, table
 
 OWN = "kvasir-llm"
 SMALLEST = 1.5e6
@@ -23,7 +26,7 @@ USES = {
 """By lower-case name."""
 
 
-def table() -> str:
+def sizes_of_packages() -> str:
     document = load("install-size")
     found = document["results"]
     sizes = {name: int(each["bytes"]) for name, each in found["packages"].items()}
@@ -32,7 +35,7 @@ def table() -> str:
     lines = [
         f"A base install, Python itself and pip apart, is {_mb(sum(sizes.values()))} MB without "
         f"bytecode (Python {document['machine']['python']}); our own part is {_mb(sizes[OWN])} MB "
-        f"(kernels of seven instruction set levels), the wheel {_mb(found['wheel_bytes'])} MB.",
+        f"(kernels of seven instruction set levels), the wheel {found['wheel_bytes'] / 1e6:.1f} MB.",
         "",
         "| package | MB | for |",
         "|---|--:|---|",
@@ -50,4 +53,48 @@ def _mb(n_bytes: int) -> str:
     return f"{n_bytes / 1e6:.0f}"
 
 
-INSTALL: Blocks = {"install-size": table}
+def ways() -> str:
+    """Those that went through."""
+    head = ["| way | what is installed | MB on disk, without bytecode |", "|---|--:|--:|"]
+    found = load("install-ways", is_timed=False)["results"]
+    rows = [
+        f"| {way} | {each['package_bytes'] / 1e6:.1f} MB | {_mb(each['installed_bytes'])} |"
+        for way, each in found.items()
+    ]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def _seconds(what: str, name: str, bound: float) -> Target:
+    def read(document: dict[str, Any]) -> float:
+        return float(document["results"][name]["seconds"])
+
+    return Target(what, "build-time-2cores", read, bound, "{:.0f} s", is_most=True)
+
+
+def _bytes(what: str, result: str, path: tuple[str, ...], bound: float) -> Target:
+    def read(document: dict[str, Any]) -> float:
+        found: Any = document["results"]
+        for name in path:
+            found = found[name]
+        return float(found) / 1e6
+
+    return Target(what, result, read, bound, "{:.1f} MB", is_most=True, is_timed=False)
+
+
+TARGETS = (
+    _bytes("the wheel", "install-size", ("wheel_bytes",), 6.0),
+    _bytes("the image, compressed", "install-ways", ("image", "package_bytes"), 110.0),
+    _bytes("installed by uv", "install-uv-2cores", ("uv", "installed_bytes"), 140.0),
+    Target("from the wheel by uv to the first answer, a model of 93 MB pulled from this machine "
+           "included", "install-uv-2cores",
+           lambda d: float(d["results"]["uv"]["to_first_answer_seconds"]), 15.0, "{:.1f} s", True),
+    _seconds("`make serve` on a clone, until it serves", "serve", 110.0),
+    _seconds("the same, every file in a compiler cache", "serve, cached", 50.0),
+    _seconds("all levels of a wheel, without a cache", "all levels", 210.0),
+)  # fmt: skip
+
+INSTALL: Blocks = {
+    "install-size": sizes_of_packages,
+    "install-ways": ways,
+    "install-targets": lambda: table(TARGETS),
+}
