@@ -1,10 +1,11 @@
 """How long a clone takes to compile, with the caller's compiler and package configuration.
 
-    python -m bench.build_time FOLDER --output NAME
+    python -m bench.build_time serve|wheel FOLDER --output NAME
 
-Clones this repository into FOLDER, which is new, and builds there what ``make serve`` builds before
-it serves (packages and this CPU's levels; an empty ccache is filled meanwhile), the same again from
-that cache, and the levels of a wheel without one. Writes bench/results/NAME.json.
+Clones this repository into FOLDER, if that is not there yet, and builds in it, from nothing:
+``serve``: what ``make serve`` builds before it serves, packages and this CPU's levels, while a
+compiler cache (ccache) is filled, and the same from that cache; ``wheel``: all levels of a wheel,
+without a cache, once its packages are there. Writes bench/results/NAME.json.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from kvasir.bench.report import command_line, write
 
 PROGRAM = "python -m bench.build_time"
 LAUNCHERS = ("CMAKE_C_COMPILER_LAUNCHER", "CMAKE_CXX_COMPILER_LAUNCHER")
-SERVED = [".venv/.served"]
 
 
 def environment(cache: Path | None) -> dict[str, str]:
@@ -47,21 +47,45 @@ def build(clone: Path, targets: list[str], cache: Path | None = None) -> dict[st
         )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"seconds": round(meter.seconds, 1), "cpu_seconds": round(cpu, 1), "foreign": meter.foreign}
+    return {
+        "seconds": round(meter.seconds, 1),
+        "cpu_seconds": round(cpu, 1),
+        "foreign": meter.foreign,
+    }
+
+
+def serve(clone: Path) -> dict[str, Any]:
+    cache = clone.parent / "cache"
+    shutil.rmtree(cache, ignore_errors=True)
+    results = {}
+    for name in ("serve", "serve, cached"):
+        clear(clone, ".venv", "build")
+        results[name] = build(clone, [".venv/.served"], cache)
+    return results
+
+
+def wheel(clone: Path) -> dict[str, Any]:
+    build(clone, [".venv/.base"])
+    clear(clone, "build", "dist")
+    return {"wheel": build(clone, ["wheel"])}
+
+
+def clear(clone: Path, *names: str) -> None:
+    for name in names:
+        shutil.rmtree(clone / name, ignore_errors=True)
+
+
+PARTS = {"serve": serve, "wheel": wheel}
 
 
 def main() -> None:
-    folder, flag, name = sys.argv[1:]
-    if flag != "--output":
+    part, folder, flag, name = sys.argv[1:]
+    if flag != "--output" or part not in PARTS:
         sys.exit(__doc__)
-    root, clone, cache = Path(__file__).parents[1], Path(folder) / "clone", Path(folder) / "cache"
-    subprocess.run(["git", "clone", "-q", str(root), str(clone)], check=True)
-    results = {"serve": build(clone, SERVED, cache)}
-    shutil.rmtree(clone / ".venv")
-    shutil.rmtree(clone / "build")
-    results["serve, cached"] = build(clone, SERVED, cache)
-    shutil.rmtree(clone / "build")
-    results["all levels"] = build(clone, ["wheel"])
+    root, clone = Path(__file__).parents[1], Path(folder).absolute() / "clone"
+    if not clone.exists():
+        subprocess.run(["git", "clone", "-q", str(root), str(clone)], check=True)
+    results = PARTS[part](clone)
     compiler = subprocess.run(["c++", "--version"], capture_output=True, text=True, check=True)
     write(
         {

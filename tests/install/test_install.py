@@ -80,7 +80,9 @@ def test_from_a_package_to_answers(
         to_answer = time.perf_counter() - after_install
     assert "Paris" in said
     _serves(command, known)
-    assert "Paris" in run([*command, "run", "--max-tokens", "12", QUESTION], _default(installed, known))
+    assert "Paris" in run(
+        [*command, "run", "--max-tokens", "12", QUESTION], _default(installed, known)
+    )
     told = json.loads(run(["sh", "-c", '"$@" || true', "sh", *command, "doctor", "--json"], known))
     assert "core" not in {each["check"] for each in told}, told  # one that loads, of this CPU
     measured[way] = {
