@@ -35,7 +35,8 @@ def sizes_of_packages() -> str:
     lines = [
         f"A base install, Python itself and pip apart, is {_mb(sum(sizes.values()))} MB without "
         f"bytecode (Python {document['machine']['python']}); our own part is {_mb(sizes[OWN])} MB "
-        f"(kernels of seven instruction set levels), the wheel {found['wheel_bytes'] / 1e6:.1f} MB.",
+        f"(kernels of seven instruction set levels), the wheel {found['wheel_bytes'] / 1e6:.1f} "
+        "MB.",
         "",
         "| package | MB | for |",
         "|---|--:|---|",
