@@ -87,9 +87,12 @@ struct GroupedPanel {
   const int64_t tile, m0, n_rows;
   const RowsAt<kPanelRows> x;
 
-  inline __attribute__((always_inline)) GroupedPanel(const LinearArgs& args, int64_t first_tile, int64_t m,
-                                                     int64_t n, const int64_t* r)
-      : a(args), tile(first_tile), m0(m), n_rows(n), x(args, r, n) {}
+  inline __attribute__((always_inline)) GroupedPanel(const LinearArgs& args, int64_t first_tile, int64_t m)
+      : a(args),
+        tile(first_tile),
+        m0(m),
+        n_rows(args.m1 - m < kPanelRows ? args.m1 - m : kPanelRows),
+        x(panel_inputs(args, m, n_rows)) {}
 
   // Codes: of groups [g0, g1) of the tiles at w.
   template <class Codes>
@@ -196,10 +199,7 @@ struct GroupedTile {
     const int64_t groups = a.K / kGroup, step = panel_step(a), stride = bytes(a.K);
     const uint8_t* w = a.w + tile * stride;
     for (int64_t m0 = a.m0; m0 < a.m1; m0 += kPanelRows) {
-      const int64_t n = a.m1 - m0 < kPanelRows ? a.m1 - m0 : kPanelRows;
-      int64_t r[kPanelRows];
-      row_indices(a, m0, int(n), r);
-      alignas(64) GroupedPanel<SpansOf<F>, NT> panel(a, tile, m0, n, r);
+      alignas(64) GroupedPanel<SpansOf<F>, NT> panel(a, tile, m0);
       for (int64_t g = 0; g < groups; g += step) {
         const int64_t end = g + step < groups ? g + step : groups;
         const uint8_t* next = end < groups ? w + stride * end / groups : w + NT * stride;

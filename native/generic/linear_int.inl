@@ -46,8 +46,8 @@ KVASIR_INLINE uint32_t run_sum(const int32_t* of_group, int run) {
   return Runs == 1 ? all : run == 0 ? first : all - first;
 }
 
-// What unpacked groups add to their activation block. Formats that agree in this meet many rows in one function
-// (linear_panel.inl).
+// What unpacked groups add to their activation block. Formats that agree in this meet many rows in one
+// function (linear_panel.inl).
 template <int Runs, bool Mins, int Bits, int Zero>
 struct Dots {
   template <int MR, int NT>

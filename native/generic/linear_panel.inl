@@ -21,7 +21,14 @@ struct Coming {
   }
 };
 
-// D: Dots of what is unpacked.
+// Of n rows from m on. A call: its loops would be compiled into every format.
+inline __attribute__((noinline)) RowsAt<kPanelRows> panel_inputs(const LinearArgs& a, int64_t m, int64_t n) {
+  int64_t r[kPanelRows];
+  row_indices(a, m, int(n), r);
+  return RowsAt<kPanelRows>(a, r, n);
+}
+
+// Rows from m on; D: Dots of what is unpacked.
 template <class D, int NT>
 struct Panel {
   struct Group {
@@ -35,9 +42,12 @@ struct Panel {
   const int64_t tile, m0, n_rows;
   const RowsAt<kPanelRows> x;
 
-  inline __attribute__((always_inline)) Panel(const LinearArgs& args, int64_t first_tile, int64_t m,
-                                              int64_t n, const int64_t* r)
-      : a(args), tile(first_tile), m0(m), n_rows(n), x(args, r, n) {}
+  inline __attribute__((always_inline)) Panel(const LinearArgs& args, int64_t first_tile, int64_t m)
+      : a(args),
+        tile(first_tile),
+        m0(m),
+        n_rows(args.m1 - m < kPanelRows ? args.m1 - m : kPanelRows),
+        x(panel_inputs(args, m, n_rows)) {}
 
   // All rows and groups [g0, g1), which are unpacked, while the weights that come next are fetched. A call:
   // compiled into every format the rows of a panel were a third of the linears.
@@ -98,10 +108,7 @@ void panel_rows(const LinearArgs& a, int64_t tile, const Source& source) {
   const int64_t groups = a.K / kGroup, step = panel_step(a), bytes = source.stride;
   const uint8_t* w = source.w;
   for (int64_t m0 = a.m0; m0 < a.m1; m0 += kPanelRows) {
-    const int64_t n = a.m1 - m0 < kPanelRows ? a.m1 - m0 : kPanelRows;
-    int64_t r[kPanelRows];
-    row_indices(a, m0, int(n), r);
-    alignas(64) Panel<DotsOf<F>, NT> panel(a, tile, m0, n, r);
+    alignas(64) Panel<DotsOf<F>, NT> panel(a, tile, m0);
     for (int64_t g = 0; g < groups; g += step) {
       const int64_t end = g + step < groups ? g + step : groups;
       // the next groups of these tiles, or the first of the tiles behind them
