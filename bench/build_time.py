@@ -57,7 +57,7 @@ def build(clone: Path, targets: list[str], cache: Path | None = None) -> dict[st
 def serve(clone: Path) -> dict[str, Any]:
     cache = clone.parent / "cache"
     shutil.rmtree(cache, ignore_errors=True)
-    results = {}
+    results = dict[str, Any]()
     for name in ("serve", "serve, cached"):
         clear(clone, ".venv", "build")
         results[name] = build(clone, [".venv/.served"], cache)
