@@ -22,6 +22,7 @@ USES = {
     "huggingface_hub": "what a hub holds, and who asks; of tokenizers, too",
     "pyyaml": "of huggingface-hub",
     "httptools": "HTTP parsing",
+    "llguidance": "masks of grammars and schemas",
 }
 """By lower-case name."""
 
@@ -46,6 +47,11 @@ def sizes_of_packages() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _way(name: str, package: int, on_disk: int) -> str:
+    """``on_disk`` is 0 where nothing is installed."""
+    return f"| {name} | {package / 1e6:.1f} MB | {_mb(on_disk) if on_disk else 'none'} |"
+
+
 def _row(name: str, n_bytes: int) -> str:
     return f"| {name} | {_mb(n_bytes)} | {USES.get(name.lower(), '')} |"
 
@@ -56,11 +62,10 @@ def _mb(n_bytes: int) -> str:
 
 def ways() -> str:
     """Those that went through."""
-    head = ["| way | what is installed | MB on disk, without bytecode |", "|---|--:|--:|"]
+    head = ["| way | of | MB on disk, without bytecode |", "|---|--:|--:|"]
     found = load("install-ways", is_timed=False)["results"]
     rows = [
-        f"| {way} | {each['package_bytes'] / 1e6:.1f} MB | {_mb(each['installed_bytes'])} |"
-        for way, each in found.items()
+        _way(name, each["package_bytes"], each["installed_bytes"]) for name, each in found.items()
     ]
     return "\n".join([*head, *rows]) + "\n"
 

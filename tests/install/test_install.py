@@ -36,6 +36,8 @@ MAX_SECONDS = 15.0
 MAX_BYTES = 140_000_000
 """By uv, on two idle cores."""
 MAX_IMAGE_BYTES = 110_000_000
+NOBODY_SAID = "bogus-mail-host,bogus-mail-host-in-debian-changelog,root-in-contact"
+"""What lintian finds wrong with a package of which DEBEMAIL does not say who made it."""
 
 pytestmark = [
     pytest.mark.skipif(not BUILT, reason="KVASIR_BUILT says where the packages are"),
@@ -166,7 +168,10 @@ def _get(asked: str | urllib.request.Request) -> str:
 @pytest.mark.skipif("deb" not in ASKED, reason="not asked for")
 def test_lintian_finds_no_error() -> None:
     package = newest(Path(BUILT or ""), "*.deb")
-    run(["lintian", "--fail-on", "error", "--tag-display-limit", "0", str(package)], os.environ)
+    words = ["lintian", "--fail-on", "error", "--tag-display-limit", "0"]
+    if not os.environ.get("DEBEMAIL"):
+        words += ["--suppress-tags", NOBODY_SAID]
+    run([*words, str(package)], os.environ)
 
 
 @pytest.mark.skipif("image" not in ASKED, reason="not asked for")
