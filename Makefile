@@ -236,7 +236,7 @@ image: deb
 # uv and pipx, in an environment of their own. The package and the image need root and mmdebstrap.
 test-install: $(VENV)/.dev $(if $(filter-out pip uv uvx pipx,$(or $(WAYS),all)),image,wheel)
 	$(VENV)/bin/python -m venv build/install && build/install/bin/python $(PIP) -r tests/install/requirements.txt
-	PATH=$(abspath build/install/bin):$$PATH KVASIR_BUILT=$(abspath dist) KVASIR_WAYS="$(WAYS)" \
+	PATH=$(abspath build/install/bin):$$PATH KVASIR_BUILT=$(abspath dist) KVASIR_WAYS="$(WAYS)" KVASIR_RESULT=$(abspath build/install/ways.json) \
 		$(VENV)/bin/python -m pytest -s tests/install $(ARGS)
 
 clean:

@@ -89,11 +89,11 @@ def stamp() -> int:
 
 
 def install(root: Path, wheel: Path, others: list[Path]) -> None:
-    """The wheel and what it needs, without bytecode, and the commands. Raises CalledProcessError
-    where pip fails."""
+    """The wheel and what it needs, without bytecode, pip, which fetches the default model and is
+    not Debian's to use here, and the commands. Raises CalledProcessError where pip fails."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     target = ["--no-compile", "--only-binary", ":all:", "--target", str(root / SITE)]
-    subprocess.run([*pip, *target, *map(str, (wheel, *others))], check=True)
+    subprocess.run([*pip, *target, "pip", *map(str, (wheel, *others))], check=True)
     shutil.rmtree(root / SITE / "bin", ignore_errors=True)
     for url in (root / SITE).glob("*.dist-info/direct_url.json"):
         url.unlink()  # where the wheel lay on this machine

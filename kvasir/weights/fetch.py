@@ -22,6 +22,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 _CHUNK = 1 << 20
 _POLL_SECONDS = 0.1
 _NO_PIP = "No module named pip"
+_BUNDLED = Path(sysconfig.get_path("stdlib")) / "ensurepip/_bundled"
 
 
 class FetchFailed(Exception):
@@ -56,8 +57,10 @@ def fetch(folder: Path, package: Package) -> Path:
 
 
 def pips() -> list[list[str]]:
-    """Ways to run pip, the user's own first: environments that uv makes have none."""
-    bundled = sorted((Path(sysconfig.get_path("stdlib")) / "ensurepip/_bundled").glob("pip-*.whl"))
+    """Ways to run pip, the user's own first: environments that uv makes have none, and Python's
+    own lies where the distribution says."""
+    folder = sysconfig.get_config_var("WHEEL_PKG_DIR")
+    bundled = sorted(Path(folder or _BUNDLED).glob("pip-*.whl"))
     found = [[sys.executable, "-m", "pip"]]
     found += [[sys.executable, str(wheel / "pip")] for wheel in bundled[-1:]]
     uv = shutil.which("uv")
@@ -80,7 +83,10 @@ def _download(package: Package, scratch: Path, progress: Progress) -> Path:
     wheels = list(scratch.glob("*.whl"))
     if status != 0 or not wheels:
         if any(_NO_PIP in line for line in lines):
-            raise FetchFailed(f"{sys.executable} has no pip: run '{sys.executable} -m ensurepip'")
+            raise FetchFailed(
+                f"{sys.executable} has no pip: run '{sys.executable} -m ensurepip' "
+                "(Debian's Python: apt install python3-venv)"
+            )
         errors = [line for line in lines if line.startswith("ERROR")] or lines[-3:]
         raise FetchFailed(
             f"pip could not download {package.requirement}: {' '.join(errors) or 'no message'}"

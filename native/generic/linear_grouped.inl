@@ -67,6 +67,16 @@ KVASIR_INLINE void add_dots(const vf* dot, const vf* scales, vf* blk) {
     }
 }
 
+// What dots_of and add_dots ask of codes.
+template <int Bits, int Zero, bool PerOutput>
+struct Spans {
+  static constexpr int kBits = Bits, kZero = Zero;
+  static constexpr bool kPerOutput = PerOutput;
+};
+template <class F>
+using SpansOf = Spans<kDotsAskBits ? F::kBits : 8, F::kZero, F::kPerOutput>;
+
+// F: Spans of what is unpacked, as Panel's Dots.
 template <class F, int NT>
 struct GroupedPanel {
   Unpacked groups[kPanelGroups][NT];
@@ -74,28 +84,30 @@ struct GroupedPanel {
   vf totals[kPanelRows][NT];
 
   const LinearArgs& a;
-  const uint8_t* w;  // of the first tile
   const int64_t tile, m0, n_rows;
   const RowsAt<kPanelRows> x;
 
-  inline __attribute__((always_inline)) GroupedPanel(const LinearArgs& args, int64_t first_tile, int64_t m,
-                                                     int64_t n, const int64_t* r)
+  inline __attribute__((always_inline)) GroupedPanel(const LinearArgs& args, int64_t first_tile, int64_t m)
       : a(args),
-        w(args.w + first_tile * F::bytes(args.K)),
         tile(first_tile),
         m0(m),
-        n_rows(n),
-        x(args, r, n) {}
+        n_rows(args.m1 - m < kPanelRows ? args.m1 - m : kPanelRows),
+        x(panel_inputs(args, m, n_rows)) {}
 
-  // All rows and groups [g0, g1), while the weights that come next are fetched.
-  inline __attribute__((always_inline)) void run(int64_t g0, int64_t g1, Coming<NT> coming) {
+  // Codes: of groups [g0, g1) of the tiles at w.
+  template <class Codes>
+  inline __attribute__((always_inline)) void read(const uint8_t* w, int64_t g0, int64_t g1) {
     for (int t = 0; t < NT; t++) {
-      const uint8_t* at = w + t * F::bytes(a.K);
+      const uint8_t* at = w + t * Codes::bytes(a.K);
       for (int64_t g = g0; g < g1; g++) {
-        F::unpack(F::numbers(at, g), F::codes(at, g), groups[g - g0][t]);
-        if (g % 2 == 0) scales[(g - g0) / 2][t] = F::scale(F::numbers(at, g));
+        Codes::unpack(Codes::numbers(at, g), Codes::codes(at, g), groups[g - g0][t]);
+        if (g % 2 == 0) scales[(g - g0) / 2][t] = Codes::scale(Codes::numbers(at, g));
       }
     }
+  }
+
+  // As Panel::run.
+  __attribute__((noinline)) void run(int64_t g0, int64_t g1, Coming<NT> coming) {
     const int64_t share = (coming.end - coming.at) * kSpanRows / n_rows + 1;
     int64_t m = 0;
     for (; m + kSpanRows <= n_rows; m += kSpanRows) {
@@ -185,14 +197,13 @@ struct GroupedTile {
   static bool many(const LinearArgs& a, int64_t tile) {
     if (!kPanels || a.x->block > kPanelGroups * kGroup) return false;
     const int64_t groups = a.K / kGroup, step = panel_step(a), stride = bytes(a.K);
+    const uint8_t* w = a.w + tile * stride;
     for (int64_t m0 = a.m0; m0 < a.m1; m0 += kPanelRows) {
-      const int64_t n = a.m1 - m0 < kPanelRows ? a.m1 - m0 : kPanelRows;
-      int64_t r[kPanelRows];
-      row_indices(a, m0, int(n), r);
-      alignas(64) GroupedPanel<F, NT> panel(a, tile, m0, n, r);
+      alignas(64) GroupedPanel<SpansOf<F>, NT> panel(a, tile, m0);
       for (int64_t g = 0; g < groups; g += step) {
         const int64_t end = g + step < groups ? g + step : groups;
-        const uint8_t* next = end < groups ? panel.w + stride * end / groups : panel.w + NT * stride;
+        const uint8_t* next = end < groups ? w + stride * end / groups : w + NT * stride;
+        panel.template read<F>(w, g, end);
         panel.run(g, end, {next, next + stride * step / groups, stride});
       }
     }

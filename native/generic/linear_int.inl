@@ -4,7 +4,7 @@
 //   const int32_t* start, vf* dots): for each of NT tiles and MR rows float(start[i] + sum of a * weight) per
 //   column, exact, the row's 32 values being at a[i] + offset; over registers From to To, four k each. Bits
 //   bounds the weights; start may be null;
-//   kPanels: whether many rows pay for unpacking apart.
+//   kDotsAskBits: whether int_dots looks at Bits; kPanels: whether many rows pay for unpacking apart.
 #pragma once
 #include "generic/linear_formats.inl"
 
@@ -40,11 +40,48 @@ struct RowsAt {
 
 // Of the activations that meet one run of a group. Unsigned, because those of a row that is not finite may be
 // anything.
-template <class F>
+template <int Runs>
 KVASIR_INLINE uint32_t run_sum(const int32_t* of_group, int run) {
   const uint32_t all = uint32_t(of_group[0]), first = uint32_t(of_group[1]);
-  return F::kRuns == 1 ? all : run == 0 ? first : all - first;
+  return Runs == 1 ? all : run == 0 ? first : all - first;
 }
+
+// What unpacked groups add to their activation block. Formats that agree in this meet many rows in one
+// function (linear_panel.inl).
+template <int Runs, bool Mins, int Bits, int Zero>
+struct Dots {
+  template <int MR, int NT>
+  static __attribute__((always_inline)) inline void group(const Unpacked* u, const Scales* s,
+                                                          const RowsAt<MR>& x, int64_t g, vf* blk) {
+    if constexpr (Runs == 1) {
+      run<MR, NT, 0, 8>(u, s, x, g, blk);
+    } else {
+      run<MR, NT, 0, 4>(u, s, x, g, blk);
+      run<MR, NT, 4, 8>(u, s, x, g, blk);
+    }
+  }
+
+  template <int MR, int NT, int From, int To>
+  static __attribute__((always_inline)) inline void run(const Unpacked* u, const Scales* s,
+                                                        const RowsAt<MR>& x, int64_t g, vf* blk) {
+    int32_t sum[MR], start[MR];  // zero points are where the dots start, and cost nothing
+    for (int i = 0; i < MR; i++) {
+      const uint32_t of_run = run_sum<Runs>(x.sums[i] + 2 * g, From / 4);
+      sum[i] = int32_t(of_run);
+      start[i] = int32_t(-uint32_t(Zero) * of_run);
+    }
+    vf dot[MR * NT];
+    int_dots<MR, NT, Bits, From, To>(u, x.q, g * kGroup, Zero ? start : nullptr, dot);
+    for (int t = 0; t < NT; t++)
+      for (int i = 0; i < MR; i++) {
+        const int n = t * MR + i;
+        blk[n] = fma(dot[n], s[t].scale[From / 4], blk[n]);
+        if constexpr (Mins) blk[n] = fma(s[t].min[From / 4], set1(float(sum[i])), blk[n]);
+      }
+  }
+};
+template <class F>
+using DotsOf = Dots<F::kRuns, F::kMins, kDotsAskBits ? F::kBits : 8, F::kZero>;
 
 // A format's packed tiles. Per column and row: blk = fma(dot, scale, blk), then blk = fma(min, sum, blk)
 // where the format has mins, over the groups of an activation block (of two runs the lower first); total =
@@ -85,43 +122,13 @@ struct IntTile {
         Unpacked u[NT];
         Scales s[NT];
         read<NT>(w, bytes(a.K), g, u, s, a.shape.ahead);
-        group<MR, NT>(u, s, x, g, blk);
+        DotsOf<F>::template group<MR, NT>(u, s, x, g, blk);
       }
       for (int i = 0; i < MR; i++) {
         const vf d = set1(x.scales[i][b]);
         for (int t = 0; t < NT; t++) total[t * MR + i] = fma(blk[t * MR + i], d, total[t * MR + i]);
       }
     }
-  }
-
-  template <int MR, int NT>
-  static __attribute__((always_inline)) inline void group(const Unpacked* u, const Scales* s,
-                                                          const RowsAt<MR>& x, int64_t g, vf* blk) {
-    if constexpr (F::kRuns == 1) {
-      run<MR, NT, 0, 8>(u, s, x, g, blk);
-    } else {
-      run<MR, NT, 0, 4>(u, s, x, g, blk);
-      run<MR, NT, 4, 8>(u, s, x, g, blk);
-    }
-  }
-
-  template <int MR, int NT, int From, int To>
-  static __attribute__((always_inline)) inline void run(const Unpacked* u, const Scales* s,
-                                                        const RowsAt<MR>& x, int64_t g, vf* blk) {
-    int32_t sum[MR], start[MR];  // zero points are where the dots start, and cost nothing
-    for (int i = 0; i < MR; i++) {
-      const uint32_t of_run = run_sum<F>(x.sums[i] + 2 * g, From / 4);
-      sum[i] = int32_t(of_run);
-      start[i] = int32_t(-uint32_t(F::kZero) * of_run);
-    }
-    vf dot[MR * NT];
-    int_dots<MR, NT, F::kBits, From, To>(u, x.q, g * kGroup, F::kZero ? start : nullptr, dot);
-    for (int t = 0; t < NT; t++)
-      for (int i = 0; i < MR; i++) {
-        const int n = t * MR + i;
-        blk[n] = fma(dot[n], s[t].scale[From / 4], blk[n]);
-        if constexpr (F::kMins) blk[n] = fma(s[t].min[From / 4], set1(float(sum[i])), blk[n]);
-      }
   }
 
   template <int NT>

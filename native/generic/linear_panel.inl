@@ -21,11 +21,16 @@ struct Coming {
   }
 };
 
-// PerBlock: groups of an activation block, or 0: as the rows say.
-template <class F, int NT, int PerBlock>
-struct Panel {
-  using Tile = IntTile<F>;
+// Of n rows from m on. A call: its loops would be compiled into every format.
+inline __attribute__((noinline)) RowsAt<kPanelRows> panel_inputs(const LinearArgs& a, int64_t m, int64_t n) {
+  int64_t r[kPanelRows];
+  row_indices(a, m, int(n), r);
+  return RowsAt<kPanelRows>(a, r, n);
+}
 
+// Rows from m on; D: Dots of what is unpacked.
+template <class D, int NT>
+struct Panel {
   struct Group {
     Unpacked u[NT];
     Scales s[NT];
@@ -37,15 +42,16 @@ struct Panel {
   const int64_t tile, m0, n_rows;
   const RowsAt<kPanelRows> x;
 
-  inline __attribute__((always_inline)) Panel(const LinearArgs& args, int64_t first_tile, int64_t m,
-                                              int64_t n, const int64_t* r)
-      : a(args), tile(first_tile), m0(m), n_rows(n), x(args, r, n) {}
+  inline __attribute__((always_inline)) Panel(const LinearArgs& args, int64_t first_tile, int64_t m)
+      : a(args),
+        tile(first_tile),
+        m0(m),
+        n_rows(args.m1 - m < kPanelRows ? args.m1 - m : kPanelRows),
+        x(panel_inputs(args, m, n_rows)) {}
 
-  // All rows and groups [g0, g1), while the weights that come next are fetched.
-  template <class Source>
-  inline __attribute__((always_inline)) void run(const Source& source, int64_t g0, int64_t g1,
-                                                 Coming<NT> coming) {
-    for (int64_t g = g0; g < g1; g++) source.template read<NT>(g, groups[g - g0].u, groups[g - g0].s);
+  // All rows and groups [g0, g1), which are unpacked, while the weights that come next are fetched. A call:
+  // compiled into every format the rows of a panel were a third of the linears.
+  __attribute__((noinline)) void run(int64_t g0, int64_t g1, Coming<NT> coming) {
     const int64_t share = (coming.end - coming.at) * kIntRows / n_rows + 1;
     int64_t m = 0;
     for (; m + kIntRows <= n_rows; m += kIntRows) {
@@ -58,7 +64,7 @@ struct Panel {
   template <int MR>
   inline __attribute__((always_inline)) void rows(int64_t m, int64_t g0, int64_t g1) {
     const RowsAt<MR> at(x, m);
-    const int64_t per_block = PerBlock ? PerBlock : a.x->block / kGroup;
+    const int64_t per_block = a.x->block / kGroup;
     vf total[MR * NT];
     for (int i = 0; i < MR; i++)
       for (int t = 0; t < NT; t++) total[t * MR + i] = g0 == 0 ? zero() : totals[m + i][t];
@@ -66,9 +72,9 @@ struct Panel {
       vf blk[MR * NT];
       for (int n = 0; n < MR * NT; n++) blk[n] = zero();
       const auto add_group = [&](int64_t i) __attribute__((always_inline)) {
-        Tile::template group<MR, NT>(groups[i - g0].u, groups[i - g0].s, at, i, blk);
+        D::template group<MR, NT>(groups[i - g0].u, groups[i - g0].s, at, i, blk);
       };
-      if constexpr (PerBlock == 2 && MR == kIntRows) {  // 2 % faster than the loop, which stays one
+      if (MR == kIntRows && per_block == 2) {  // 2 % faster than the loop, which stays one
         add_group(g);
         add_group(g + 1);
       } else {
@@ -97,20 +103,19 @@ KVASIR_INLINE int64_t panel_step(const LinearArgs& a) {
   return step <= most ? step : most / per_block * per_block;
 }
 
-template <class F, int NT, int PerBlock, class Source>
+template <class F, int NT, class Source>
 void panel_rows(const LinearArgs& a, int64_t tile, const Source& source) {
   const int64_t groups = a.K / kGroup, step = panel_step(a), bytes = source.stride;
   const uint8_t* w = source.w;
   for (int64_t m0 = a.m0; m0 < a.m1; m0 += kPanelRows) {
-    const int64_t n = a.m1 - m0 < kPanelRows ? a.m1 - m0 : kPanelRows;
-    int64_t r[kPanelRows];
-    row_indices(a, m0, int(n), r);
-    alignas(64) Panel<F, NT, PerBlock> panel(a, tile, m0, n, r);
+    alignas(64) Panel<DotsOf<F>, NT> panel(a, tile, m0);
     for (int64_t g = 0; g < groups; g += step) {
       const int64_t end = g + step < groups ? g + step : groups;
       // the next groups of these tiles, or the first of the tiles behind them
       const uint8_t* next = end < groups ? w + bytes * end / groups : w + NT * bytes;
-      panel.run(source, g, end, {next, next + bytes * step / groups, bytes});
+      for (int64_t i = g; i < end; i++)
+        source.template read<NT>(i, panel.groups[i - g].u, panel.groups[i - g].s);
+      panel.run(g, end, {next, next + bytes * step / groups, bytes});
     }
   }
 }
@@ -132,10 +137,7 @@ struct PackedTiles {
 template <class F, int NT, class Source>
 bool run_panels(const LinearArgs& a, int64_t tile, const Source& source) {
   if (a.x->block > kPanelGroups * kGroup) return false;
-  if (a.x->block == 2 * kGroup)
-    panel_rows<F, NT, 2>(a, tile, source);
-  else
-    panel_rows<F, NT, 0>(a, tile, source);
+  panel_rows<F, NT>(a, tile, source);
   return true;
 }
 

@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
+
 SYSTEM_PATH = "/usr/bin:/bin"
 
 
@@ -151,6 +154,18 @@ WAYS: dict[str, Callable[[Path, Path], Installed]] = {
     "deb": by_deb,
     "image": by_image,
 }
+
+
+def newest(folder: Path, pattern: str) -> Path:
+    """Of the files that this interpreter can install: wheels of other versions may lie beside."""
+    fit = {str(tag) for tag in sys_tags()}
+    found = [
+        path
+        for path in folder.glob(pattern)
+        if path.suffix != ".whl" or fit & {str(tag) for tag in parse_wheel_filename(path.name)[3]}
+    ]
+    assert found, f"{folder} has no {pattern} for this Python: make wheel, deb or image"
+    return max(found, key=lambda path: path.stat().st_mtime)
 
 
 def size(folder: Path) -> int:

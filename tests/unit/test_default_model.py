@@ -95,6 +95,14 @@ def test_an_environment_without_pip_uses_another(
     assert fetch.pips()[-1] == ["/bin/uv", "tool", "run", "pip"]
 
 
+def test_python_s_own_pip_lies_where_the_distribution_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pip-99-py3-none-any.whl").touch()
+    monkeypatch.setattr("kvasir.weights.fetch.sysconfig.get_config_var", lambda _: str(tmp_path))
+    assert fetch.pips()[1][1] == str(tmp_path / "pip-99-py3-none-any.whl" / "pip")
+
+
 def test_two_at_once_fetch_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pip = use(monkeypatch, FakePip())
     found: list[Path] = []

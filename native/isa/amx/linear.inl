@@ -10,7 +10,7 @@ namespace kvasir::KVASIR_ISA {
 constexpr int kIntRows = 4;
 constexpr int kQ8Zero = 0;
 constexpr bool kCentred = false;  // unpacked codes; TilePanel subtracts
-constexpr bool kPanels = true;
+constexpr bool kDotsAskBits = false, kPanels = true;
 
 }  // namespace kvasir::KVASIR_ISA
 
@@ -130,7 +130,7 @@ struct TilePanel {
             const vf dot = to_float(loadi(dots[g - g0][h][t][row + i]));
             blk[t][i] = fma(dot, scales[g][t].scale[h], blk[t][i]);
             if constexpr (F::kMins) {
-              const float sum = float(int32_t(run_sum<F>(x.sums[i] + 2 * (p.g0 + g), h)));
+              const float sum = float(int32_t(run_sum<F::kRuns>(x.sums[i] + 2 * (p.g0 + g), h)));
               blk[t][i] = fma(scales[g][t].min[h], set1(sum), blk[t][i]);
             }
           }

@@ -6,5 +6,6 @@ namespace kvasir::isa_avx2 {
 
 constexpr int kQ8Zero = 0;
 constexpr bool kCentred = true;
+constexpr bool kDotsAskBits = true;
 
 }  // namespace kvasir::isa_avx2

@@ -5,5 +5,6 @@ namespace kvasir::KVASIR_ISA {
 
 constexpr int kQ8Zero = 128;
 constexpr bool kCentred = false;
+constexpr bool kDotsAskBits = false;
 
 }  // namespace kvasir::KVASIR_ISA

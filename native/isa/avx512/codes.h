@@ -6,5 +6,6 @@ namespace kvasir::isa_avx512 {
 
 constexpr int kQ8Zero = 0;
 constexpr bool kCentred = false;
+constexpr bool kDotsAskBits = true;
 
 }  // namespace kvasir::isa_avx512

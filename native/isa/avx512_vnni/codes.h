@@ -6,5 +6,6 @@ namespace kvasir::isa_avx512_vnni {
 
 constexpr int kQ8Zero = 128;
 constexpr bool kCentred = false;
+constexpr bool kDotsAskBits = false;
 
 }  // namespace kvasir::isa_avx512_vnni

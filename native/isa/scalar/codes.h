@@ -6,5 +6,6 @@ namespace kvasir::isa_scalar {
 
 constexpr int kQ8Zero = 0;
 constexpr bool kCentred = true;
+constexpr bool kDotsAskBits = false;
 
 }  // namespace kvasir::isa_scalar
