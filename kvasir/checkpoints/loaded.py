@@ -9,11 +9,10 @@ from msgspec.structs import replace
 
 from kvasir.checkpoints.keys import Keys, listed
 from kvasir.checkpoints.mmproj import eyes_of
-from kvasir.checkpoints.qwen_tower import QwenTower
 from kvasir.checkpoints.read import config_from
 from kvasir.checkpoints.read_rope import gguf_axes
 from kvasir.checkpoints.tensors import ignorable, weight_of
-from kvasir.checkpoints.tower import AnyTower, read_tower, seeing_family
+from kvasir.checkpoints.tower import read_tower, seeing_family
 from kvasir.checkpoints.unseen import why_unseen
 from kvasir.checkpoints.vectors import vector_facts
 from kvasir.config.resolved import ModelFacts
@@ -21,6 +20,7 @@ from kvasir.core.errors import ModelError, printable
 from kvasir.formats.types import FORMATS
 from kvasir.ir.vocabulary import VocabMap
 from kvasir.models.spec import ROPE, ModelConfig
+from kvasir.models.towers import AnyTower, QwenTower
 from kvasir.weights.adapter import Merged
 from kvasir.weights.default import default_model
 from kvasir.weights.source import ModelSource, open_model
