@@ -24,9 +24,9 @@ from kvasir.bench.fingerprint import Meter, fingerprint
 from kvasir.bench.pretend_times import RequestLoad
 from kvasir.bench.report import command_line, summary, write
 from kvasir.bench.workload import Workload
+from kvasir.checkpoints.loaded import load_model
 from kvasir.config.options import EngineOptions
 from kvasir.engine.build import build_engine
-from kvasir.models.loaded import load_model
 
 PROGRAM = "python -m bench.advice"
 ROUNDS = 3

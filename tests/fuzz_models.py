@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from kvasir.checkpoints.loaded import load_model
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError
 from kvasir.core.request import EngineRequest
 from kvasir.engine.build import build_engine
 from kvasir.engine.engine import Engine
 from kvasir.engine.loop import EngineFault
-from kvasir.models.loaded import load_model
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.tokenizer import Tokenizer

@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
+from kvasir.checkpoints.loaded import load_model
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError
 from kvasir.core.request import EngineRequest
 from kvasir.engine.build import BuiltEngine, build_engine
 from kvasir.engine.loop import EngineFault
-from kvasir.models.loaded import load_model
 from kvasir.offline.beams import BeamSearch
 from kvasir.offline.prompts import read_conversations, read_prompts
 from kvasir.serve import jobs, jsonbody

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from kvasir.checkpoints import build_program, ignorable
+from kvasir.checkpoints.loaded import load_model
+from kvasir.checkpoints.read_heads import bind_features, bind_head, load_head, of_target_alone
+from kvasir.checkpoints.read_medusa import load_medusa, medusa_program
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.ir.bundle import DRAFT, TARGET, draft_name, of_programs, with_draft, with_drafts
-from kvasir.models import build_program, ignorable
 from kvasir.models.heads import HeadExport, head_program
-from kvasir.models.loaded import load_model
-from kvasir.models.medusa import MedusaExport, load_medusa, medusa_program
-from kvasir.models.read_heads import bind_features, bind_head, load_head, of_target_alone
+from kvasir.models.medusa import MedusaExport
 from kvasir.weights.bind import bind
 from tests.toy_bundle import Toy, lower_bundle
 

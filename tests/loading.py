@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.checkpoints import build_program, config_from, ignorable
 from kvasir.core.groups import STATE_WINDOW, KVGroup
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import SlotOpen, StepPlan
@@ -15,7 +16,7 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.reference import ReferenceExecutor, load_weights
 from kvasir.ir.program import Program
-from kvasir.models import ModelConfig, build_program, config_from, ignorable
+from kvasir.models import ModelConfig
 from kvasir.weights.bind import Binding, bind
 from kvasir.weights.input_order import with_input_order
 from kvasir.weights.source import open_model

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from kvasir.checkpoints import build_program, ignorable
+from kvasir.checkpoints.loaded import LoadedModel, load_model
+from kvasir.checkpoints.tower_weights import build_tower
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
 from kvasir.core.tiles import CHANNELS, Canvas, Media, media_at
@@ -18,10 +21,7 @@ from kvasir.exec.reference import ReferenceExecutor, load_weights
 from kvasir.ir.bundle import Bundle
 from kvasir.ir.pieces import TowerPieces
 from kvasir.ir.pool import with_pool
-from kvasir.models import build_program, ignorable
 from kvasir.models.family import PixtralTowerSpec
-from kvasir.models.loaded import LoadedModel, load_model
-from kvasir.models.tower_programs import build_tower
 from kvasir.timing.towers import TowerCosts
 from kvasir.weights.bind import Binding, bind
 from tests.native import BEST

@@ -16,11 +16,11 @@ from bench.experiments.draft_trees import noised
 from bench.experiments.engines import SEED
 from bench.experiments.programs import described, opened
 from kvasir import _native
+from kvasir.checkpoints.loaded import load_model
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, SlotOpen, StepPlan, TableChange
 from kvasir.engine.build import build_engine
 from kvasir.exec.cpu.executor import CpuExecutor
-from kvasir.models.loaded import load_model
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]

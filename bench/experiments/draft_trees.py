@@ -12,9 +12,9 @@ import numpy as np
 from bench.experiments.base import Chart, Experiment, Json, Outcome, Settings
 from bench.experiments.engines import SEED
 from bench.experiments.programs import Vocabulary, asked, described, opened
+from kvasir.checkpoints.loaded import load_model
 from kvasir.core.errors import ConfigError
 from kvasir.formats.gguf import open_gguf
-from kvasir.models.loaded import load_model
 from kvasir.offline.llm import LLM
 from kvasir.validation.sampling import SamplingParams
 

@@ -12,6 +12,7 @@ import numpy as np
 from bench.experiments.base import Json, Settings
 from bench.experiments.drive import Clock, VirtualClock, WallClock
 from kvasir.bench.report import describe_engine
+from kvasir.checkpoints.loaded import LoadedModel, load_model
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.params import TokenParams
@@ -21,7 +22,6 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.engine.build import build_engine
 from kvasir.engine.engine import Engine
 from kvasir.exec.fake import FakeExecutor
-from kvasir.models.loaded import LoadedModel, load_model
 from kvasir.sched.scheduler import Scheduler
 from kvasir.timing.timeline import Timeline
 

@@ -14,8 +14,8 @@ import kvasir.lang as sgl
 from bench.experiments.base import Json, Settings
 from bench.experiments.engines import SEED
 from kvasir.bench.report import describe_engine
+from kvasir.checkpoints.loaded import load_model
 from kvasir.config.options import EngineOptions
-from kvasir.models.loaded import load_model
 from kvasir.offline.llm import LLM
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.validation.sampling import SamplingParams

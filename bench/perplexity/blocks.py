@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from bench.perplexity.score import CHUNK, Text, Tokens, build, chunk_plan, llama_cpp, perplexity
+from kvasir.checkpoints.loaded import LoadedModel, load_model
 from kvasir.exec.cpu.executor import CpuExecutor
-from kvasir.models.loaded import LoadedModel, load_model
 
 BLOCKS = (32, 64, 128, 256)
 

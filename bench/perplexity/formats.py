@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.perplexity.score import Text, build, llama_cpp, perplexity
-from kvasir.models.loaded import LoadedModel, load_model
+from kvasir.checkpoints.loaded import LoadedModel, load_model
 
 
 def measure_formats(models: list[Path], text: Text, peer: str) -> tuple[dict[str, Any], str]:

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from bench.perplexity.score import Text, build, perplexity
-from kvasir.models.loaded import load_model
+from kvasir.checkpoints.loaded import load_model
 
 
 def measure_kv(

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.checkpoints.loaded import LoadedModel
 from kvasir.config.options import EngineOptions
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, SlotOpen, StepPlan, TableChange
 from kvasir.engine.build import build_engine
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.ir.numerics import MAX_ACT_BLOCK
-from kvasir.models.loaded import LoadedModel
 from kvasir.tokenizer.load import load_tokenizer
 
 CHUNK = 512

@@ -23,10 +23,10 @@ from bench.quantized.moved import write_moved
 from bench.quantized.texts import written
 from kvasir.bench.fingerprint import fingerprint
 from kvasir.bench.report import command_line
+from kvasir.checkpoints.loaded import LoadedModel
 from kvasir.config.options import EngineOptions
 from kvasir.evaluation.calibrate import Calibration
 from kvasir.evaluation.chunks import Chunks
-from kvasir.models.loaded import LoadedModel
 from kvasir.quantize.methods import method_named
 from kvasir.quantize.quantize import CalibratedMethod, quantize
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.checkpoints.loaded import load_model
 from kvasir.config.options import EngineOptions
 from kvasir.engine.build import build_engine
 from kvasir.evaluation.chunks import Chunks
@@ -23,7 +24,6 @@ from kvasir.evaluation.figures import (
     scores,
 )
 from kvasir.evaluation.reader import STEP, ChunkReader
-from kvasir.models.loaded import load_model
 
 _ROWS = 32
 """That are in float64 together."""

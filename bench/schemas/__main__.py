@@ -29,11 +29,11 @@ from bench.schemas.verdict import Verdict, judge
 from kvasir.bench.fingerprint import Meter
 from kvasir.bench.report import command_line, describe_engine, report
 from kvasir.bench.report import write as write_report
+from kvasir.checkpoints.loaded import load_model
 from kvasir.cli.main import run_command
 from kvasir.grammar.errors import UnsupportedSchema
 from kvasir.grammar.matcher import library_version, load_tokens
 from kvasir.grammar.vocabulary import vocabulary_of
-from kvasir.models.loaded import load_model
 from kvasir.offline.llm import LLM
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.weights.default import default_model

@@ -20,6 +20,7 @@ from kvasir.bench.pretend_times import (
     attention_seconds,
     format_times,
 )
+from kvasir.checkpoints.loaded import LoadedModel, model_facts
 from kvasir.config.advice import room_of
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
@@ -31,7 +32,6 @@ from kvasir.evaluation.evaluate import Evaluation, check, evaluate
 from kvasir.evaluation.figures import Figures
 from kvasir.evaluation.gates import Requirement
 from kvasir.exec.cpu.backend import CPU
-from kvasir.models.loaded import LoadedModel, model_facts
 from kvasir.quantize.quantize import SPARE, CalibratedMethod, quantize
 
 CLOSE = 1.05

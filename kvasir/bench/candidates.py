@@ -8,9 +8,9 @@ from shlex import quote
 
 import msgspec
 
+from kvasir.checkpoints.loaded import LoadedModel
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.formats.types import FORMATS
-from kvasir.models.loaded import LoadedModel
 from kvasir.quantize.choose import PLAIN, Selection, choose, linear_tensors
 from kvasir.quantize.methods import method_named
 from kvasir.quantize.mixtures import GgufMethod

@@ -26,9 +26,9 @@ from kvasir.bench.start import (
     running,
     running_server,
 )
+from kvasir.checkpoints.loaded import load_model
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError
-from kvasir.models.loaded import load_model
 
 BEGUN = 4
 """Events after which a stream counts as begun."""

@@ -11,9 +11,9 @@ import psutil
 from kvasir.bench.fingerprint import Meter
 from kvasir.bench.report import report
 from kvasir.bench.start import flags, run_once, running_server
+from kvasir.checkpoints.loaded import load_model
 from kvasir.config.options import EngineOptions
 from kvasir.exec.cpu.packing import SUFFIX
-from kvasir.models.loaded import load_model
 
 LIMIT_BYTES = 150 * 10**6
 LIMIT_BYTES_PER_TOKEN = 500

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from kvasir.checkpoints.loaded import LoadedModel
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolved import ExecutorConfig
 from kvasir.core.errors import ConfigError
 from kvasir.engine.build import resolve_options
 from kvasir.exec.backends import backend_of
 from kvasir.exec.fake_backend import FAKE_FACTS
-from kvasir.models.loaded import LoadedModel
 
 NAMES = ("executor", "threads", "isa", "cpu_affinity", "numa", "huge_pages")
 

@@ -10,11 +10,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from kvasir.bench.synthetic import NORMAL_BYTES
+from kvasir.checkpoints.loaded import LoadedModel
+from kvasir.checkpoints.tensors import build_program
 from kvasir.formats.decode import Bytes
 from kvasir.formats.mapped import TensorTable
 from kvasir.formats.types import FORMATS, TensorInfo
-from kvasir.models.decoder import build_program
-from kvasir.models.loaded import LoadedModel
 
 _INTEGERS = {"QG2": 2, "QG3": 3, "QG4": 4, "QG8": 8, "Q4C": 4, "Q8C": 8}
 """Bits of a code, by the first letters of formats whose blocks are 4 bytes of scale, a zero, and a

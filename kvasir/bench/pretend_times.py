@@ -11,10 +11,10 @@ import msgspec
 
 from kvasir.bench.pretend import pretended
 from kvasir.bench.workload import Workload
+from kvasir.checkpoints.loaded import LoadedModel
 from kvasir.config.cpu import PACKED_CACHE_OFF
 from kvasir.config.options import EngineOptions
 from kvasir.engine.build import build_engine
-from kvasir.models.loaded import LoadedModel
 
 WHOLE_BYTES = 1 << 30
 """Weights in the file up to which all layers are measured."""

@@ -15,6 +15,7 @@ from kvasir.bench.op_times import StepTimes, TimedStep, step_times, timed_steps
 from kvasir.bench.ops import Profile
 from kvasir.bench.planned import opened
 from kvasir.bench.workload import Workload
+from kvasir.checkpoints.loaded import model_facts
 from kvasir.config.options import EngineOptions
 from kvasir.engine.build import build_engine
 from kvasir.exec.cpu.backend import CPU
@@ -22,7 +23,6 @@ from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.ir.cost import program_cost, weights_read
 from kvasir.ir.ops import Sizes
 from kvasir.ir.program import Program
-from kvasir.models.loaded import model_facts
 
 Bound = Literal["memory", "compute", "neither"]
 NEAR = 0.5

@@ -12,8 +12,8 @@ from typing import Any
 
 from kvasir.bench.fingerprint import fingerprint
 from kvasir.bench.report_text import report_text
+from kvasir.checkpoints.loaded import LoadedModel
 from kvasir.engine.build import BuiltEngine
-from kvasir.models.loaded import LoadedModel
 
 QUIET = 0.1
 """Share of the machine that others may take before a figure is marked as disturbed."""

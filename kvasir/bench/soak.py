@@ -16,9 +16,9 @@ from kvasir.bench.fingerprint import Meter
 from kvasir.bench.http_client import Target, complete
 from kvasir.bench.report import report
 from kvasir.bench.start import HOST, NAME, flags, running_server
+from kvasir.checkpoints.loaded import load_model
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError
-from kvasir.models.loaded import load_model
 
 N_CLIENTS = 16
 N_SAMPLES = 64

@@ -19,9 +19,9 @@ from kvasir.bench.fingerprint import Meter
 from kvasir.bench.http_client import Target, complete
 from kvasir.bench.planned import planned_executor
 from kvasir.bench.report import report, summary
+from kvasir.checkpoints.loaded import load_model
 from kvasir.config.options import EngineOptions, describe
 from kvasir.core.errors import KvasirError
-from kvasir.models.loaded import load_model
 
 KVASIR = (sys.executable, "-m", "kvasir")
 PROMPT = "The capital of France is"

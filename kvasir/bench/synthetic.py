@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kvasir.checkpoints import build_program
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
@@ -12,7 +13,7 @@ from kvasir.exec.cpu.passes import lower_passes
 from kvasir.formats.decode import Bytes
 from kvasir.formats.types import FORMATS, TensorInfo
 from kvasir.ir.program import Program, Weight
-from kvasir.models import BlockSpec, LayerSpec, ModelConfig, build_program
+from kvasir.models import BlockSpec, LayerSpec, ModelConfig
 from kvasir.models.spec import ROPE, RopeConfig
 from kvasir.weights.bind import Binding, BoundWeight
 

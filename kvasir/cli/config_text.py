@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from kvasir.checkpoints.loaded import load_model, model_facts
 from kvasir.config.controls import one_line
 from kvasir.config.options import EngineOptions, OptionInfo, describe
 from kvasir.config.serving import ServeOptions
 from kvasir.config.settings import DEFAULT, Setting, Sources
 from kvasir.engine.build import open_draft, resolve_options
 from kvasir.exec.backends import backend_of
-from kvasir.models.loaded import load_model, model_facts
 
 HIDDEN = "(set, not shown)"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from kvasir import _native
+from kvasir.checkpoints.loaded import LoadedModel, load_model, model_facts
 from kvasir.config.advice import room_of
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
@@ -18,7 +19,6 @@ from kvasir.exec.cpu.backend import CPU
 from kvasir.ir.cost import weights_read
 from kvasir.ir.ops import Sizes
 from kvasir.library.quants import Fit, Fits, Quant
-from kvasir.models.loaded import LoadedModel, load_model, model_facts
 
 DECODE_SHARE = 0.85
 """Of the read bandwidth, that decode reaches (bench/results)."""

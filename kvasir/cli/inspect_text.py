@@ -11,6 +11,8 @@ from msgspec.structs import asdict
 
 from kvasir import _native
 from kvasir.bench.fingerprint import fingerprint
+from kvasir.checkpoints import build_program
+from kvasir.checkpoints.loaded import LoadedModel, load_model, model_facts
 from kvasir.cli.features import CHECKS, checks, features
 from kvasir.config.env import read_env
 from kvasir.config.options import EngineOptions
@@ -24,9 +26,7 @@ from kvasir.ir.fuse import fuse
 from kvasir.ir.phases import phases
 from kvasir.ir.pool import with_pool
 from kvasir.ir.printer import render
-from kvasir.models import build_program
 from kvasir.models.families import FAMILIES
-from kvasir.models.loaded import LoadedModel, load_model, model_facts
 
 
 def model_text(path: str | None, with_tensors: bool) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from kvasir.checkpoints.loaded import load_model, model_facts
 from kvasir.config.advice import MemoryAdvice, Room, advise
 from kvasir.config.options import EngineOptions
 from kvasir.config.sizes import format_size
 from kvasir.engine.build import open_draft
 from kvasir.exec.backends import backend_of
-from kvasir.models.loaded import load_model, model_facts
 
 HEAD = ("", "tokens", "bytes a token", "max_model_len", "requests of it", "costs")
 NOTES = """\

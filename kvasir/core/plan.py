@@ -132,9 +132,9 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.start + len(self.tokens) + self.n_drafts
 
 
-class TowerLook(msgspec.Struct, frozen=True, array_like=True):
+class TowerRun(msgspec.Struct, frozen=True, array_like=True):
     """Of a tile that tokens of ``slot`` stand for, the first ``end`` pieces of its tower are done
-    behind the step's look (``ir.pieces``); its rows are there behind the last."""
+    behind the run (``ir.pieces``); its rows are there behind the last."""
 
     slot: int
     digest: bytes
@@ -166,12 +166,12 @@ class StepPlan(msgspec.Struct, frozen=True, tag="step_plan"):
     saves: tuple[Transfer, ...] = ()
     """Blocks whose contents are kept under a name, before they are another's."""
     loads: tuple[Transfer, ...] = ()
-    looks: tuple[TowerLook, ...] = ()
+    towers: tuple[TowerRun, ...] = ()
     """Before any row, one after the other; what is begun and not finished is lost when another tile
-    is begun. A plan may have no rows beside them. Where a row needs what no look has finished, the
+    is begun. A plan may have no rows beside them. Where a row needs what no run has finished, the
     executor goes on to its end."""
     forgets: bool = False
-    """Before the looks, all rows that towers have made."""
+    """Before the towers, all rows that they have made."""
     follows: tuple[Row, ...] | None = None
     """What the draft program takes in behind the rows, before it drafts: of a slot that has a row
     any tokens up to the end of that one, where nothing is drawn; of a row that asks for drafts all

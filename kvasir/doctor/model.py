@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from kvasir.checkpoints.loaded import load_model, model_facts
 from kvasir.config.advice import advise
 from kvasir.config.options import EngineOptions
 from kvasir.config.sizes import format_size
@@ -16,7 +17,6 @@ from kvasir.doctor.finding import Finding, Scene
 from kvasir.exec.backends import backend_of
 from kvasir.library.names import hub_name
 from kvasir.library.shelf import Shelf, may_be_model
-from kvasir.models.loaded import load_model, model_facts
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.weights.source import ModelSource, open_model

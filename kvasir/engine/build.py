@@ -5,6 +5,11 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from kvasir.checkpoints.draft import as_draft
+from kvasir.checkpoints.loaded import LoadedModel
+from kvasir.checkpoints.read_heads import head_facts, load_head
+from kvasir.checkpoints.read_medusa import METHOD as MEDUSA
+from kvasir.checkpoints.read_medusa import load_medusa, medusa_facts
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
@@ -23,11 +28,6 @@ from kvasir.exec.lookup import native_lookup
 from kvasir.grammar.masks import GrammarMasks, grammar_masks
 from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.ir.pieces import TowerPieces
-from kvasir.models.draft import as_draft
-from kvasir.models.loaded import LoadedModel
-from kvasir.models.medusa import METHOD as MEDUSA
-from kvasir.models.medusa import load_medusa, medusa_facts
-from kvasir.models.read_heads import head_facts, load_head
 from kvasir.sampling.masks import Masks
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Proposer

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from kvasir.checkpoints.loaded import LoadedModel
 from kvasir.config.cpu import PACKED_CACHE_OFF
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError, ModelError
@@ -23,7 +24,6 @@ from kvasir.exec.cpu.backend import CPU
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.ir.bundle import as_bundle
 from kvasir.ir.program import Program
-from kvasir.models.loaded import LoadedModel
 from kvasir.quantize.statistics import Inputs
 
 CHUNK = 512

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from kvasir.checkpoints.loaded import LoadedModel
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.evaluation.reader import ChunkReader
-from kvasir.models.loaded import LoadedModel
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.tokenizer import Tokenizer
 

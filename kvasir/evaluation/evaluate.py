@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.checkpoints.loaded import LoadedModel, load_model
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.engine.build import build_engine
@@ -25,7 +26,6 @@ from kvasir.evaluation.figures import (
     scores,
 )
 from kvasir.evaluation.reader import STEP, ChunkReader
-from kvasir.models.loaded import LoadedModel, load_model
 from kvasir.tokenizer.vocabularies import ModelWords, unlike, words_of
 
 _ROWS = 16

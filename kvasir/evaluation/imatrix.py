@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from kvasir.checkpoints.loaded import load_model
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
 from kvasir.evaluation.calibrate import Calibration, Told
-from kvasir.models.loaded import load_model
 from kvasir.quantize.choose import PLAIN, linear_tensors
 from kvasir.quantize.gguf_file import gguf_head, number_entry, text_entry, texts_entry
 from kvasir.quantize.imatrix import COUNTS, SUMS

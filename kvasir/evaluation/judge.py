@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from kvasir.checkpoints.loaded import load_model
 from kvasir.config.options import EngineOptions
 from kvasir.evaluation.chunks import SELF
 from kvasir.evaluation.evaluate import Evaluation, evaluate
 from kvasir.evaluation.gates import Requirement, UnmetError
-from kvasir.models.loaded import load_model
 
 _CHUNK = 512
 _SEED = 1 << 20

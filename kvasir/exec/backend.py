@@ -9,6 +9,12 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
+from kvasir.checkpoints import build_program, ignorable
+from kvasir.checkpoints.draft import build_draft
+from kvasir.checkpoints.loaded import LoadedModel, load_model, model_facts
+from kvasir.checkpoints.read_heads import LoadedHead, bind_features, bind_head, of_target_alone
+from kvasir.checkpoints.read_medusa import LoadedMedusa, medusa_program
+from kvasir.checkpoints.tower_weights import build_tower
 from kvasir.config.hardware import Hardware
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import Settings
@@ -26,15 +32,10 @@ from kvasir.ir.bundle import (
 from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.ir.pool import with_pool
 from kvasir.ir.program import Program
-from kvasir.models import build_program, ignorable
-from kvasir.models.draft import build_draft
 from kvasir.models.export import NO_EXPORT, Export
-from kvasir.models.heads import HeadExport, LoadedHead, head_program
-from kvasir.models.loaded import LoadedModel, load_model, model_facts
-from kvasir.models.medusa import LoadedMedusa, MedusaExport, medusa_program
-from kvasir.models.read_heads import bind_features, bind_head, of_target_alone
+from kvasir.models.heads import HeadExport, head_program
+from kvasir.models.medusa import MedusaExport
 from kvasir.models.rope import rope_digest
-from kvasir.models.tower_programs import build_tower
 from kvasir.weights.bind import Binding, bind
 from kvasir.weights.input_order import refuse_input_order, with_input_order
 

@@ -28,7 +28,7 @@ def check_plan(
     """
     slots = {*open_slots, *(opening.slot for opening in plan.opens)}
     rows = [row.slot for row in plan.rows]
-    need(bool(plan.rows or plan.looks or plan.opens), f"step {plan.step} has no rows")
+    need(bool(plan.rows or plan.towers or plan.opens), f"step {plan.step} has no rows")
     need(plan.n_tokens <= sizes.max_num_batched_tokens, f"{plan.n_tokens} tokens in one step")
     need(len(set(rows)) == len(rows), f"a slot has two rows: {rows}")
     need(all(0 <= slot < sizes.max_num_seqs for slot in slots), f"slots {sorted(slots)}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from kvasir.checkpoints.loaded import LoadedModel
 from kvasir.config.hardware import Hardware, probe
 from kvasir.config.resolved import EngineConfig, ModelFacts
 from kvasir.core.vectors import VectorFacts
 from kvasir.exec.backend import Built, Drafter, Wishes, python_settings
 from kvasir.exec.fake import VECTOR_SIZE, FakeExecutor
-from kvasir.models.loaded import LoadedModel
 
 FAKE_FACTS = ModelFacts(
     name="fake",

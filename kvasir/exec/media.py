@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.core.encoder_cache import CACHE_BYTES, EncoderCache
 from kvasir.core.errors import KvasirError
-from kvasir.core.plan import StepPlan, TowerLook
-from kvasir.core.shelf import SHELF_BYTES, RowShelf
+from kvasir.core.plan import StepPlan, TowerRun
 from kvasir.core.tiles import Media
 from kvasir.exec.canvas import TileRows
 from kvasir.exec.rows import own_ends
@@ -50,12 +50,12 @@ class MediaSlots:
                 self._slots[opening.slot] = opening.media
         return list(self._of_rows(plan)) if self._slots else []
 
-    def looked_at(self, look: TowerLook) -> Media:
+    def tile_of(self, run: TowerRun) -> Media:
         """Raises KvasirError for a tile that the slot does not have."""
-        for media in self._slots.get(look.slot, ()):
-            if media.digest == look.digest:
+        for media in self._slots.get(run.slot, ()):
+            if media.digest == run.digest:
                 return media
-        raise KvasirError(f"a look at a tile that slot {look.slot} does not have")
+        raise KvasirError(f"a run over a tile that slot {run.slot} does not have")
 
     def _of_rows(self, plan: StepPlan) -> Iterator[MediaRun]:
         before = 0
@@ -94,9 +94,9 @@ class _TileBegun:
 
 
 class MediaRows:
-    """What a program with ``merge_embeds`` reads of a step. A tile's rows are computed by the looks
-    of plans, or as far as these did not come when a step first needs one of them, and kept while
-    there is room."""
+    """What a program with ``merge_embeds`` reads of a step. A tile's rows are computed by the
+    towers of plans, or as far as these did not come when a step first needs one of them, and kept
+    while there is room."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class MediaRows:
         media: Sequence[Floats],
         is_media: NDArray[np.int32],
         ends: NDArray[np.int32] | None = None,
-        limit: int = SHELF_BYTES,
+        limit: int = CACHE_BYTES,
     ) -> None:
         """``rows_of``: f32 [rows, columns] of a tile; ``media``, [T, columns] of a part of them
         each, and ``is_media`` [T] are written before every step, and where tokens of a tile see
@@ -114,13 +114,13 @@ class MediaRows:
         self._is_media = is_media
         self._ends = ends
         self._slots = MediaSlots()
-        self._shelf = RowShelf(limit)
+        self._cache = EncoderCache(limit)
         self._kept: dict[bytes, Floats] = {}
         self._job: _TileBegun | None = None
         self.n_computed = 0
         """Tiles so far."""
         self.n_unforeseen = 0
-        """Of these, what rows needed before the looks of plans had finished it."""
+        """Of these, what rows needed before the towers of plans had finished it."""
         self.seconds = 0.0
         """That towers took for the newest step."""
 
@@ -129,14 +129,14 @@ class MediaRows:
         if plan.forgets:
             self._job = None
             self._kept.clear()
-            self._shelf.clear()
+            self._cache.clear()
         self.seconds = 0.0
         self._is_media[: plan.n_tokens] = 0
         if self._ends is not None:
             self._ends[: plan.n_tokens] = own_ends(plan)
         runs = self._slots.of(plan)
-        for look in plan.looks:
-            self._look(self._slots.looked_at(look), look.end)
+        for tower in plan.towers:
+            self._go_on(self._slots.tile_of(tower), tower.end)
         for run in runs:
             rows, column = self._rows(run.media)[run.first : run.first + run.n], 0
             for media in self._media:
@@ -146,17 +146,17 @@ class MediaRows:
             self._is_media[run.at : run.at + run.n] = 1
             if self._ends is not None:
                 self._ends[run.at : run.at + run.n] = _whole_end(run)
-        for digest in self._shelf.end_step():
+        for digest in self._cache.end_step():
             del self._kept[digest]
 
     def _rows(self, media: Media) -> Floats:
         if media.digest not in self._kept:
             self.n_unforeseen += 1
-            self._look(media, sys.maxsize)
-        self._shelf.use(media.digest)
+            self._go_on(media, sys.maxsize)
+        self._cache.use(media.digest)
         return self._kept[media.digest]
 
-    def _look(self, media: Media, end: int) -> None:
+    def _go_on(self, media: Media, end: int) -> None:
         digest = media.digest
         if digest in self._kept:
             return
@@ -168,7 +168,7 @@ class MediaRows:
             self._job = None
             self.n_computed += 1
             self._kept[digest] = rows
-            self._shelf.add(digest, rows.nbytes)
+            self._cache.add(digest, rows.nbytes)
 
     @contextmanager
     def _timed(self) -> Iterator[None]:

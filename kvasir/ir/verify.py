@@ -42,9 +42,8 @@ def verify(program: Program, stage: str) -> None:
         _check_signature(op, where, stage)
         _check_names(program, op, where, defined)
         _check_types(program, op, where, defined)
-        _check_table(program, op, where)
+        _check_tables(program, op, where)
         _check_ids(program, op, where)
-        _check_slopes(program, op, where)
     _check_outputs(program, defined)
     _check_weights(program, stage)
     _check_kv(program)
@@ -108,24 +107,21 @@ def _check_types(program: Program, op: Op, where: str, defined: dict[str, Value]
         defined[name] = value
 
 
-def _check_table(program: Program, op: Op, where: str) -> None:
-    names = [op.word(attr) for attr in ("table", "q_table") if attr in op.attrs]
-    for name in names:
-        table, rotary = program.constants.get(name), op.integer("rotary_dim")
+_TABLES = {"table": (2, "rotary_dim"), "q_table": (2, "rotary_dim"), "slopes": (1, "n_heads")}
+"""By attributes that name a constant: its axes, and the attribute that the last one is."""
+
+
+def _check_tables(program: Program, op: Op, where: str) -> None:
+    for attr, (n_axes, columns) in _TABLES.items():
+        if attr not in op.attrs:
+            continue
+        name, n = op.word(attr), op.integer(columns)
+        table = program.constants.get(name)
         if table is None:
             raise ProgramError(f"{where}: constant {name} is not declared")
-        fits = table.ndim == 2 and table.shape[1] == rotary
-        wrong = "{}: table {} is {}, expected [positions, {}]"
-        _need(fits, wrong, where, name, table.shape, rotary)
-
-
-def _check_slopes(program: Program, op: Op, where: str) -> None:
-    if "slopes" not in op.attrs:
-        return
-    name, n_heads = op.word("slopes"), op.integer("n_heads")
-    slopes = program.constants.get(name)
-    if slopes is None or slopes.shape != (n_heads,):
-        raise ProgramError(f"{where}: constant {name} is not declared, or not of {n_heads} slopes")
+        fits = table.ndim == n_axes and table.shape[-1] == n
+        wrong = "{}: {} {} is {}, expected {} columns"
+        _need(fits, wrong, where, attr, name, table.shape, n)
 
 
 def _check_ids(program: Program, op: Op, where: str) -> None:

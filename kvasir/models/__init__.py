@@ -1,15 +1,6 @@
-"""Model families: what a checkpoint computes, as data and one builder."""
+"""What models compute: families as data, what distinguishes layers, and one builder."""
 
-from kvasir.models.decoder import build_program
-from kvasir.models.read import config_from
+from kvasir.models.decoder import record_program
 from kvasir.models.spec import BlockSpec, LayerSpec, ModelConfig
-from kvasir.models.tensors import ignorable
 
-__all__ = [
-    "BlockSpec",
-    "LayerSpec",
-    "ModelConfig",
-    "build_program",
-    "config_from",
-    "ignorable",
-]
+__all__ = ["BlockSpec", "LayerSpec", "ModelConfig", "record_program"]

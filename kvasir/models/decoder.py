@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from kvasir.ir.builder import Builder
+from kvasir.ir.builder import Builder, WeightMaker
 from kvasir.ir.ops.state import conv_size
 from kvasir.ir.program import Attr, KVSpec, Program, state_spec
 from kvasir.models.alibi import SLOPES
@@ -27,18 +27,21 @@ from kvasir.models.parts import (
 from kvasir.models.record_rope import OF_QUERIES, record_ropes, turned_by
 from kvasir.models.spec import ROPE, ExpertConfig, LayerSpec, ModelConfig
 from kvasir.models.streams import record_streams
-from kvasir.models.tensors import weight_of
 
 
-def build_program(
-    config: ModelConfig, *, max_positions: int | None = None, export: Export = NO_EXPORT
+def record_program(
+    config: ModelConfig,
+    weights: WeightMaker,
+    *,
+    max_positions: int | None = None,
+    export: Export = NO_EXPORT,
 ) -> Program:
-    """The raw program of a model.
+    """The raw program of a model. ``weights``: where each of them lies.
 
     ``max_positions``: rows of the rope tables, i.e. the longest request that will run; by default
     the model's own limit. ``export``: what others read of it.
     """
-    builder = Builder(config.family, export.weights(weight_of(config)))
+    builder = Builder(config.family, export.weights(weights))
     rows = max_positions or config.max_positions
     tokens = builder.input("tokens", ("T",), "i32")
     builder.input("positions", ("T",), "i32")

@@ -83,15 +83,34 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
 """What a family has that leaves a field out: as if it were not there."""
 
 
-class TowerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What distinguishes the tower of a family that sees images (``models.tower``)."""
+class _TowerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What distinguishes the tower of a family that sees images."""
 
     encoders: tuple[str, ...]
     """Begin names of tensors of its encoder, as one file or another spells them."""
-    connectors: tuple[str, ...]
-    """The same of what makes its rows those of the language model."""
+    connectors: tuple[str, ...] = ()
+    """The same, in the same order, of what makes its rows those of the language model, where that
+    is not a part of it."""
     block: BlockSpec
     """Flags of the encoder."""
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """Begin names of tensors."""
+        return self.encoders + self.connectors
+
+
+class _NamedTowerSpec(_TowerSpec, frozen=True, kw_only=True):
+    names: Mapping[str, str]
+    """Of weights, behind that: of the whole, of a layer, of a merger; {} is a number. To a name
+    that ends in a point nothing is added."""
+    sizes: Mapping[str, int]
+    """In a ``vision_config`` that does not say them."""
+
+
+class TowerSpec(_TowerSpec, frozen=True, kw_only=True):
+    """Of tiles of one size (``checkpoints.tower``)."""
+
     fields: Mapping[str, ModelField]
     """Of ``vision_config``."""
     tensors: Mapping[str, TensorNames]
@@ -120,25 +139,14 @@ class TowerSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """Begin names of tensors."""
         return self.encoders + self.connectors + self.newlines
 
 
-class QwenTowerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What distinguishes the tower of a family of Qwen (``models.qwen_tower``)."""
+class QwenTowerSpec(_NamedTowerSpec, frozen=True, kw_only=True):
+    """Of a family of Qwen (``checkpoints.qwen_tower``)."""
 
-    encoders: tuple[str, ...]
-    """Begin names of tensors, as one file or another spells them."""
-    mergers: tuple[str, ...] = ()
-    """The same, in the same order, of what makes its rows those of the language model, where that
-    is not a part of it."""
-    names: Mapping[str, str]
-    """Of its weights, behind that: of the whole, of a layer, of a merger; {} is a number."""
-    sizes: Mapping[str, int]
-    """In a ``vision_config`` that does not say them."""
     keys: Mapping[str, str] = MappingProxyType({})
-    """What ``vision_config`` calls them, where that is another name."""
-    block: BlockSpec
+    """What ``vision_config`` calls sizes, where that is another name."""
     patch_bias: bool = True
     of_gguf: bool = False
     """The kernel of a patch is a tensor for each frame, and mergers of early rows have the numbers
@@ -148,14 +156,9 @@ class QwenTowerSpec(msgspec.Struct, frozen=True, kw_only=True):
     full: tuple[int, ...] = ()
     """Layers that see the whole image, in a file that does not say it, where others see windows."""
 
-    @property
-    def prefixes(self) -> tuple[str, ...]:
-        """Begin names of tensors."""
-        return self.encoders + self.mergers
-
 
 class PixtralTowerSpec(QwenTowerSpec, frozen=True, kw_only=True):
-    """The same of Pixtral and Mistral 3 (``models.pixtral_tower``): lines turn by every other
+    """The same of Pixtral and Mistral 3 (``checkpoints.pixtral_tower``): lines turn by every other
     frequency of a head, columns by those between; behind each line of an image is a token."""
 
     image: tuple[str, ...]
@@ -170,28 +173,13 @@ class PixtralTowerSpec(QwenTowerSpec, frozen=True, kw_only=True):
     """Rows of queries and keys are reordered, as in GGUF files of llama."""
 
 
-class PooledTowerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What distinguishes the tower of Gemma 4 (``models.pooled_tower``): images of any shape,
-    places in a table of columns and one of lines, rows that are means of neighbours."""
+class PooledTowerSpec(_NamedTowerSpec, frozen=True, kw_only=True):
+    """Of Gemma 4 (``checkpoints.pooled_tower``): images of any shape, places in a table of columns
+    and one of lines, rows that are means of neighbours."""
 
-    encoders: tuple[str, ...]
-    """Begin names of tensors, as one file or another spells them."""
-    connectors: tuple[str, ...]
-    """The same, in the same order, of what makes its rows those of the language model."""
-    names: Mapping[str, str]
-    """Of its weights, behind that; {} is the number of a layer. To a name that ends in a point
-    nothing is added."""
-    sizes: Mapping[str, int]
-    """In a ``vision_config`` that does not say them."""
-    block: BlockSpec
     tokens: tuple[tuple[str, int], ...]
     """What stands for a row, before an image and behind it: what config.json calls each, and what
     it is where it does not say it."""
-
-    @property
-    def prefixes(self) -> tuple[str, ...]:
-        """Begin names of tensors."""
-        return self.encoders + self.connectors
 
 
 AnyTowerSpec = TowerSpec | QwenTowerSpec | PooledTowerSpec

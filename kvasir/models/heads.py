@@ -22,8 +22,6 @@ from kvasir.models.lm_head import last_norm, record_logits
 from kvasir.models.parts import record_embed, record_linear, record_norm
 from kvasir.models.record_rope import record_ropes
 from kvasir.models.spec import ModelConfig
-from kvasir.models.tensors import weight_of
-from kvasir.weights.source import ModelSource
 
 FEATURE = "feature"
 """Of the target: f32 [T, hidden], what a head reads of each token."""
@@ -50,12 +48,10 @@ class HeadLayout(msgspec.Struct, frozen=True):
     feature_bias: bool = False
 
 
-class LoadedHead(msgspec.Struct, frozen=True):
-    """A head and its target."""
+class DraftHead(msgspec.Struct, frozen=True):
+    """A head and its target; weights come from nowhere."""
 
     method: str
-    source: ModelSource
-    """Of its tensors; the target's own where they lie beside its layers."""
     layout: HeadLayout
     config: ModelConfig
     """Of its one layer."""
@@ -79,22 +75,13 @@ class LoadedHead(msgspec.Struct, frozen=True):
 
     def weight(self, name: str, shape: tuple[int, ...]) -> Weight:
         """Where a weight of its program lies."""
-        matrix = name.removesuffix(".bias")
-        if matrix in self.layout.tensors:
-            end = "weight" if matrix == name else "bias"
-            return Weight(name, shape, (f"{self.layout.tensors[matrix]}.{end}",))
-        if not name.startswith("layers."):
-            return weight_of(self.target)(name, shape)
-        found = weight_of(self.config)(name, shape)
-        mark = "layers.0." if self.source.kind == "hf" else "blk.0."
-        sources = tuple(self.layout.layer + x.partition(mark)[2] for x in found.sources)
-        return msgspec.structs.replace(found, sources=sources)
+        return Weight(name, shape)
 
 
 class HeadExport(Export):
     """What a target gives its head: ``FEATURE``."""
 
-    def __init__(self, head: LoadedHead) -> None:
+    def __init__(self, head: DraftHead) -> None:
         self._head = head
 
     def weights(self, own: WeightMaker) -> WeightMaker:
@@ -136,7 +123,7 @@ def is_of_target(weight: str) -> bool:
     return weight.startswith(_OF_TARGET)
 
 
-def head_program(head: LoadedHead, max_positions: int) -> tuple[Program, str]:
+def head_program(head: DraftHead, max_positions: int) -> tuple[Program, str]:
     """The raw program, and the output that takes the place of ``FEATURE`` behind drafted tokens.
     ``max_positions``: rows of the rope tables."""
     config, layout = head.config, head.layout

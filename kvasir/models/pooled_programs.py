@@ -3,31 +3,30 @@ and rows of patches whose means a matrix brings to the size of embeddings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from kvasir.core.tiles import CHANNELS
-from kvasir.ir.builder import Builder
+from kvasir.ir.builder import Builder, WeightMaker
 from kvasir.ir.bundle import CORNERS, PATCHES, SHARES, Tower
 from kvasir.ir.ops.places import CORNERS as N_CORNERS
-from kvasir.ir.program import Program, Transform, Weight
+from kvasir.ir.program import Program
 from kvasir.models.decoder import record_blocks
 from kvasir.models.parts import record_embed, record_head_norm, record_linear, record_scale
-from kvasir.models.pooled_tower import PooledTower
 from kvasir.models.record_rope import plane_table, record_angles
 from kvasir.models.spec import ROPE
+from kvasir.models.towers import PooledTower
 
 
-def build_pooled_tower(config: PooledTower) -> Tower:
+def record_pooled_tower(config: PooledTower, weights: WeightMaker) -> Tower:
     """The raw programs."""
     at = np.zeros(0, np.int32)
-    return Tower(_encoder(config), _connector(config), config.tile, at, axis=config.axis)
+    return Tower(
+        _encoder(config, weights), _connector(config, weights), config.tile, at, axis=config.axis
+    )
 
 
-def _encoder(config: PooledTower) -> Program:
+def _encoder(config: PooledTower, weights: WeightMaker) -> Program:
     encoder, tile, hidden = config.encoder, config.tile, config.encoder.hidden_size
-    builder = Builder("tower", _weight_of(config))
+    builder = Builder("tower", weights)
     x = builder.input(PATCHES, ("T", tile.n_columns), "f32")
     builder.input("ends", ("T",), "i32")
     theta, rows = encoder.ropes[ROPE].theta, tile.most * tile.fold
@@ -55,43 +54,8 @@ def _standardized(builder: Builder, config: PooledTower, x: str) -> str:
     return builder.op("weigh", (x,), "tower.rows.out", (builder.weight("tower.scale", (hidden,)),))
 
 
-def _connector(config: PooledTower) -> Program:
-    builder, hidden = Builder("connector", _weight_of(config)), config.encoder.hidden_size
+def _connector(config: PooledTower, weights: WeightMaker) -> Program:
+    builder, hidden = Builder("connector", weights), config.encoder.hidden_size
     x = builder.input(PATCHES, ("T", hidden), "f32")
     x = record_head_norm(builder, x, "tower.normed", 1, config.encoder.norm_eps)
     return builder.build((record_linear(builder, x, "tower.proj", "tower.media", config.out_size),))
-
-
-def _weight_of(config: PooledTower) -> Callable[[str, tuple[int, ...]], Weight]:
-    def weight(name: str, shape: tuple[int, ...]) -> Weight:
-        _, *layer, part = name.split(".")
-        tensor = config.spec.names[part].format(*layer[1:])
-        tensor = tensor.removesuffix(".") if tensor.endswith(".") else f"{tensor}.weight"
-        base = config.bases[part == "proj"]
-        return Weight(name, shape, (base + tensor,), _steps(config, part))
-
-    return weight
-
-
-def _steps(config: PooledTower, part: str) -> tuple[Transform, ...]:
-    """From a tensor to the weight."""
-    if part in _PLAIN:
-        return _PLAIN[part]
-    n_heads, dim = config.encoder.layers[0].n_heads, config.head_dim
-    padded = config.encoder.layers[0].head_dim
-    n = 1 if part.endswith("_norm") else n_heads
-    steps: list[Transform] = []
-    if part in ("q", "k", "q_norm", "k_norm"):
-        steps.append(Transform("lines_first", (n,)))
-    if dim != padded and part in ("q", "k", "v", "q_norm", "k_norm"):
-        steps.append(Transform("padded_heads", (n, dim, padded)))
-    if dim != padded and part == "o":
-        steps.append(Transform("padded_columns", (n, dim, padded)))
-    return tuple(steps)
-
-
-_PLAIN = {
-    "patch": (Transform("places_first", (CHANNELS,)),),
-    "positions": (Transform("joined", (2,)),),
-    "minus_bias": (Transform("times", (-1.0,)),),
-}

@@ -3,33 +3,34 @@ table of positions, layers that see windows in turns with others, and a merger o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
 from kvasir.core.tiles import MAX_TOKENS
-from kvasir.ir.builder import Builder
+from kvasir.ir.builder import Builder, WeightMaker
 from kvasir.ir.bundle import CORNERS, PATCHES, SHARES, Tower, deep_patches
-from kvasir.ir.program import FloatArray, Program, Transform, Weight
+from kvasir.ir.program import FloatArray, Program
 from kvasir.models.decoder import record_blocks
 from kvasir.models.family import PixtralTowerSpec
-from kvasir.models.parts import QUICK, QUICK_GELU, record_linear, record_norm
-from kvasir.models.qwen_tower import QwenTower
+from kvasir.models.parts import record_linear, record_norm
 from kvasir.models.record_rope import plane_table, record_angles
 from kvasir.models.rope import rope_table
 from kvasir.models.spec import ROPE, RopeConfig
+from kvasir.models.towers import QwenTower
 
 
-def build_qwen_tower(config: QwenTower) -> Tower:
+def record_qwen_tower(config: QwenTower, weights: WeightMaker) -> Tower:
     """The raw programs."""
     table = _plane_table(config, MAX_TOKENS * config.tile.fold)
     runs = [range(begin, end) for begin, end in pairwise(_turns(config))]
-    encoder, *stages = (_Stage(config, table, x, not i).program() for i, x in enumerate(runs))
+    encoder, *stages = (
+        _Stage(config, weights, table, x, not i).program() for i, x in enumerate(runs)
+    )
     return Tower(
         encoder,
-        _connector(config),
+        _connector(config, weights),
         config.tile,
         np.zeros(0, np.int32),
         config.side,
@@ -54,6 +55,7 @@ class _Stage:
     """Some of a tower's layers, of which the first ones read patches."""
 
     config: QwenTower
+    weights: WeightMaker
     table: FloatArray
     layers: range
     is_first: bool
@@ -62,7 +64,7 @@ class _Stage:
     def program(self) -> Program:
         config, encoder = self.config, self.config.encoder
         name = "tower" if self.is_first else f"tower{self.layers.start}"
-        builder = Builder(name, _weight_of(config))
+        builder = Builder(name, self.weights)
         columns = config.tile.n_columns if self.is_first else encoder.hidden_size
         x = builder.input(PATCHES, ("T", columns), "f32")
         if self.layers:
@@ -110,8 +112,8 @@ def _plane_table(config: QwenTower, rows: int) -> FloatArray:
     return np.concatenate([cos[:, ::2], cos[:, 1::2], sin[:, ::2], sin[:, 1::2]], axis=1)
 
 
-def _connector(config: QwenTower) -> Program:
-    builder, names = Builder("connector", _weight_of(config)), config.spec.names
+def _connector(config: QwenTower, weights: WeightMaker) -> Program:
+    builder, names = Builder("connector", weights), config.spec.names
     hidden, bias = config.encoder.hidden_size, config.merger_bias
     columns = hidden * config.tile.fold**2
     inner = config.out_size if isinstance(config.spec, PixtralTowerSpec) else columns
@@ -129,59 +131,3 @@ def _connector(config: QwenTower) -> Program:
         out = f"{name}.media"
         outs.append(record_linear(builder, x, f"{name}.down", out, config.out_size, bias))
     return builder.build(tuple(outs))
-
-
-def _weight_of(config: QwenTower) -> Callable[[str, tuple[int, ...]], Weight]:
-    def weight(name: str, shape: tuple[int, ...]) -> Weight:
-        matrix = name.removesuffix(".bias")
-        tensor = f"{_tensor(config, matrix)}.{'weight' if matrix == name else 'bias'}"
-        sources: tuple[str, ...] = (tensor,)
-        if name == "tower.patch" and config.spec.of_gguf:
-            sources = (tensor, *(f"{tensor}.{i}" for i in range(1, config.tile.frames)))
-        return Weight(name, shape, sources, _steps(config, name))
-
-    return weight
-
-
-def _tensor(config: QwenTower, name: str) -> str:
-    """Of a weight "tower.patch", "tower.layers.3.q", "tower.merger.up" or "tower.deep1.norm"."""
-    _, group, *rest = name.split(".")
-    if group == "layers":
-        layer, part = rest
-        key, number = part, layer
-    elif group.startswith("deep"):
-        key, number = f"deep.{rest[0]}", group.removeprefix("deep")
-        number = str(config.taps[int(number)]) if config.spec.of_gguf else number
-    else:
-        key, number = ".".join([group, *rest]), ""
-    is_merger = key.startswith("merger.")
-    is_merger |= key == "norm" and isinstance(config.spec, PixtralTowerSpec)
-    prefix = (is_merger and config.merger_prefix) or config.prefix
-    return prefix + config.spec.names[key].format(number)
-
-
-def _steps(config: QwenTower, name: str) -> tuple[Transform, ...]:
-    """From a tensor to the weight."""
-    tile, names = config.tile, config.spec.names
-    if name == "tower.patch":
-        if "temporal_patch_size" not in config.spec.sizes:
-            return (Transform("patch_rows", (tile.patch,)),)
-        step = "frame_rows" if config.spec.of_gguf else "cube_rows"
-        return (Transform(step, (tile.frames, tile.patch)),)
-    if name == "tower.merger.join":
-        return (Transform("places_first", (tile.fold**2,)),)
-    is_inner = name.startswith("tower.layers.") and name.endswith(".up.bias")
-    if is_inner and config.spec.block.act == QUICK_GELU:
-        return (Transform("times", (QUICK,)),)
-    part = name.removesuffix(".bias").rpartition(".")[2]
-    layer, n = config.encoder.layers[0], config.encoder.hidden_size
-    sizes = layer.n_heads, config.head_dim, layer.head_dim
-    is_padded = config.head_dim != layer.head_dim
-    if part in ("q", "k", "v"):
-        steps = [Transform("padded_heads", sizes)] if is_padded else []
-        if part != "v" and isinstance(config.spec, PixtralTowerSpec) and config.spec.permuted:
-            steps.insert(0, Transform("permute_rope", (layer.n_heads,)))
-        if names["q"] == names["k"]:
-            steps.insert(0, Transform(f"{part}_of_qkv", ("qkv".index(part) * n, n, 3 * n)))
-        return tuple(steps)
-    return (Transform("padded_columns", sizes),) if is_padded and name.endswith(".o") else ()

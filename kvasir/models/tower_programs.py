@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import numpy as np
 from msgspec.structs import replace
 
 from kvasir.core.tiles import TileSpec
-from kvasir.ir.builder import Builder
+from kvasir.ir.builder import Builder, WeightMaker
 from kvasir.ir.bundle import IS_MEDIA, PATCHES, Tower
-from kvasir.ir.program import Program, Transform, Weight
+from kvasir.ir.program import Program
 from kvasir.ir.tiles import Ints, folded
 from kvasir.models.decoder import record_blocks
 from kvasir.models.parts import record_embed, record_linear, record_norm
-from kvasir.models.pooled_programs import build_pooled_tower
-from kvasir.models.pooled_tower import PooledTower
-from kvasir.models.qwen_programs import build_qwen_tower
-from kvasir.models.qwen_tower import QwenTower
+from kvasir.models.pooled_programs import record_pooled_tower
+from kvasir.models.qwen_programs import record_qwen_tower
 from kvasir.models.spec import NO_ROPE, BlockSpec
-from kvasir.models.tower import AnyTower, TowerConfig, tensor_of
+from kvasir.models.towers import AnyTower, PooledTower, QwenTower, TowerConfig
 
 _ROW_EPS = 1e-5
 """Of the norm of rows side by side."""
 
 
-def build_tower(config: AnyTower) -> Tower:
-    """The raw programs."""
+def record_tower(config: AnyTower, weights: WeightMaker) -> Tower:
+    """The raw programs. ``weights``: where each of them lies."""
     if isinstance(config, PooledTower):
-        return build_pooled_tower(config)
+        return record_pooled_tower(config, weights)
     if isinstance(config, QwenTower):
-        return build_qwen_tower(config)
+        return record_qwen_tower(config, weights)
     tile, is_grid = config.tile, config.spec.cuts == "grid"
     at = positions(tile, config.trained) if is_grid else plain_positions(tile)
-    newline = _newline(config) if config.newline else None
-    return Tower(_encoder(config), _connector(config), tile, at, newline=newline)
+    newline = _newline(config, weights) if config.newline else None
+    return Tower(_encoder(config, weights), _connector(config, weights), tile, at, newline=newline)
 
 
 def plain_positions(tile: TileSpec) -> Ints:
@@ -57,8 +53,8 @@ def positions(tile: TileSpec, trained: int) -> Ints:
     return found
 
 
-def _encoder(config: TowerConfig) -> Program:
-    builder, encoder, tile = Builder("tower", _weight_of(config)), config.encoder, config.tile
+def _encoder(config: TowerConfig, weights: WeightMaker) -> Program:
+    builder, encoder, tile = Builder("tower", weights), config.encoder, config.tile
     patches = builder.input(PATCHES, ("T", tile.n_columns), "f32")
     at = builder.input("positions", ("T",), "i32")
     builder.input("ends", ("T",), "i32")
@@ -84,15 +80,15 @@ def _with_first(builder: Builder, x: str, hidden: int) -> str:
     return builder.op("merge_embeds", (x, first, is_first), "tower.x.all")
 
 
-def _newline(config: TowerConfig) -> Program:
-    builder, out = Builder("newline", _weight_of(config)), config.out_size
+def _newline(config: TowerConfig, weights: WeightMaker) -> Program:
+    builder, out = Builder("newline", weights), config.out_size
     types = builder.input("types", ("T",), "i32")
     end = record_embed(builder, types, "tower.newline", (1, out), "tower.end")
     return builder.build((end,))
 
 
-def _connector(config: TowerConfig) -> Program:
-    builder, parts = Builder("connector", _weight_of(config)), config.spec.connector
+def _connector(config: TowerConfig, weights: WeightMaker) -> Program:
+    builder, parts = Builder("connector", weights), config.spec.connector
     columns, out = config.encoder.hidden_size * config.tile.n_joined, config.out_size
     x = builder.input(PATCHES, ("T", columns), "f32")
     if "soft_norm" in parts:
@@ -106,41 +102,3 @@ def _connector(config: TowerConfig) -> Program:
         x = builder.op("act", (x,), "tower.hidden", act="gelu")
     x = record_linear(builder, x, "tower.proj", "tower.media", out, bias="proj_in" in parts)
     return builder.build((x,))
-
-
-def _weight_of(config: TowerConfig) -> Callable[[str, tuple[int, ...]], Weight]:
-    spec, (encoder, connector) = config.spec, config.bases
-
-    def weight(name: str, shape: tuple[int, ...]) -> Weight:
-        matrix = name.removesuffix(".bias")
-        end = "weight" if matrix == name else "bias"
-        _, *layer, part = matrix.split(".")
-        if part == "newline":
-            return Weight(name, shape, (config.newline,), ())
-        if part in spec.connector:
-            names, base = spec.connector[part], connector
-        else:
-            names = spec.tensors[part]
-            base = f"{encoder}{spec.layers}.{layer[1]}." if layer else encoder
-        steps = tuple(Transform(step, ()) for step in names.hf_step.split())
-        steps += _steps(config, part, end)
-        return Weight(name, shape, (tensor_of(names, base, end),), steps)
-
-    return weight
-
-
-def _steps(config: TowerConfig, part: str, end: str) -> tuple[Transform, ...]:
-    """That follow from sizes."""
-    if part == "patch" and end == "weight":
-        return (Transform("patch_rows", (config.tile.patch,)),)
-    layer = config.encoder.layers[0]
-    step = _PADDED.get((part, end)) if layer.head_dim != config.head_dim else None
-    sizes = layer.n_heads, config.head_dim, layer.head_dim
-    return () if step is None else (Transform(step, sizes),)
-
-
-_PADDED: Mapping[tuple[str, str], str] = {
-    **{(part, end): "padded_heads" for part in "qkv" for end in ("weight", "bias")},
-    ("o", "weight"): "padded_columns",
-}
-"""Parts of a layer that have heads, and the step that pads them."""

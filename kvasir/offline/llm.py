@@ -10,10 +10,10 @@ from functools import partial
 from itertools import count
 from weakref import WeakMethod
 
+from kvasir.checkpoints.loaded import load_model
 from kvasir.config.heap import trim
 from kvasir.config.pixels import pixel_bounds
 from kvasir.engine.build import build_engine
-from kvasir.models.loaded import load_model
 from kvasir.offline.arguments import split
 from kvasir.offline.batch import Batch
 from kvasir.offline.beams import BeamSearch

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from kvasir.checkpoints.loaded import LoadedModel
+from kvasir.checkpoints.tensors import build_program
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.formats.types import TensorInfo
 from kvasir.ir.program import Program, Weight
-from kvasir.models.decoder import build_program
-from kvasir.models.loaded import LoadedModel
 from kvasir.weights.transforms import (
     DELTA_ROWS,
     GROUPED_QKV,

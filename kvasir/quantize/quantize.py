@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from kvasir.checkpoints.loaded import LoadedModel, load_model
+from kvasir.checkpoints.tensors import build_program
 from kvasir.core.errors import ConfigError, KvasirError, ModelError
 from kvasir.formats.types import TensorInfo
-from kvasir.models.decoder import build_program
-from kvasir.models.loaded import LoadedModel, load_model
 from kvasir.quantize.choose import Selection, choose
 from kvasir.quantize.filling import Piece, Told
 from kvasir.quantize.folder import folder_pieces, write_folder

@@ -9,9 +9,9 @@ from typing import TypeGuard
 import msgspec
 import numpy as np
 
+from kvasir.checkpoints.loaded import LoadedModel
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.formats.types import TensorInfo
-from kvasir.models.loaded import LoadedModel
 from kvasir.quantize.choose import Selection
 from kvasir.quantize.containers import CodedRows, Container, GroupForm
 from kvasir.quantize.target import MadeTensor, Matrix, RowMethod, Scheme

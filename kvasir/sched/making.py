@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kvasir.core.params import MAX_LOGPROBS
-from kvasir.core.plan import Row, SlotOpen, TableChange, TowerLook, reference
+from kvasir.core.plan import Row, SlotOpen, TableChange, TowerRun, reference
 from kvasir.core.request import LOWEST, PRIORITY_CLASSES
 from kvasir.kv.holders import Holder
 from kvasir.sched.request import Request
@@ -20,11 +20,11 @@ MAX_SCORES = 4096
 """Logprobs of prompts in a step, alternatives included: to gather and tell them takes 15 ms."""
 
 
-class PlannedLook(NamedTuple):
+class PlannedTower(NamedTuple):
     request: Request
     start: int
     """Its tokens that were computed before."""
-    look: TowerLook
+    run: TowerRun
     flops: float
 
 
@@ -72,9 +72,9 @@ class Making:
     """Tokens that may turn out to be others."""
     n_kept: int = 0
     """Tokens that drafts leave, for what prompts have that sees each other."""
-    looks: list[PlannedLook] = field(default_factory=list)
-    looked: float = 0.0
-    """Seconds that looks are expected to take."""
+    towers: list[PlannedTower] = field(default_factory=list)
+    tower_seconds: float = 0.0
+    """Seconds that these are expected to take."""
     n_logits: int = 0
     load: Load = field(default_factory=Load)
 
@@ -85,14 +85,14 @@ class Making:
 
     @property
     def flops(self) -> float:
-        """Operations of all looks."""
-        return sum(planned.flops for planned in self.looks)
+        """Operations of all towers."""
+        return sum(planned.flops for planned in self.towers)
 
     @property
-    def looks_at(self) -> list[tuple[int, int]]:
-        """(request, tokens computed before) of those who have looks."""
+    def tower_owners(self) -> list[tuple[int, int]]:
+        """(request, tokens computed before) of those who have towers."""
         found: dict[int, int] = {}
-        for planned in self.looks:
+        for planned in self.towers:
             found.setdefault(planned.request.id, planned.start)
         return list(found.items())
 
@@ -100,11 +100,11 @@ class Making:
         """For whom it computes, the seconds that it is expected to take, those without its drafts,
         and those that towers may take beside on a slow machine."""
         seconds, least = costs.step_seconds(self.load), costs.step_seconds(self.undrafted)
-        if costs.towers is None or not self.looks:
+        if costs.towers is None or not self.towers:
             return self.owners, seconds, least, 0.0
-        owners = list(dict.fromkeys([*self.owners, *(x.request for x in self.looks)]))
+        owners = list(dict.fromkeys([*self.owners, *(x.request for x in self.towers)]))
         most = costs.towers.most_seconds(self.flops)
-        return owners, seconds + self.looked, least + self.looked, most
+        return owners, seconds + self.tower_seconds, least + self.tower_seconds, most
 
     @property
     def n_forced(self) -> int:
@@ -161,8 +161,8 @@ class Making:
         if is_ahead and self.rank == LOWEST:
             return n_most
         if self.pace is not None and not is_ahead:
-            n_prompts, looked = self.n_prompts[self.rank], self.looked
-            n_most = self.pace.room(self.load, self.decodes, start, n_most, n_prompts, looked)
+            n_prompts, towers = self.n_prompts[self.rank], self.tower_seconds
+            n_most = self.pace.room(self.load, self.decodes, start, n_most, n_prompts, towers)
         pace = self.tenant_pace
         if pace is not None and self.streaming - {tenant}:
             spent, contexts = self.spent.get(tenant, 0.0), self.contexts.get(tenant, 0.0)
@@ -183,7 +183,7 @@ class Making:
         if self.pace is None or self.decodes is None:
             return self.budget > 0
         n_prompts, n_most = self.n_prompts[self.rank], min(1, self.budget)
-        return self.pace.room(self.load, self.decodes, 0, n_most, n_prompts, self.looked) > 0
+        return self.pace.room(self.load, self.decodes, 0, n_most, n_prompts, self.tower_seconds) > 0
 
     def takes(self, request: Request) -> bool:
         """Whether it takes on a token of a request that would start, and may score it."""
@@ -203,10 +203,10 @@ class Making:
         n_most = min(n_most, max(1, self.room(request, n_most)))
         return request.tiles.whole(request.n_computed, n_most)
 
-    def look(self, request: Request, look: TowerLook, flops: float, seconds: float) -> None:
+    def run_tower(self, request: Request, run: TowerRun, flops: float, seconds: float) -> None:
         """Pieces of a tower for ``request``, and what they take."""
-        self.looks.append(PlannedLook(request, request.n_computed, look, flops))
-        self.looked += seconds
+        self.towers.append(PlannedTower(request, request.n_computed, run, flops))
+        self.tower_seconds += seconds
         if self.streaming and self.tenant_pace is not None:
             self.spent[request.standing.tenant] += seconds
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.request import LOWEST
-from kvasir.sched.looking import Looking
 from kvasir.sched.making import Making
 from kvasir.sched.order import Account
 from kvasir.sched.queues import Queues
 from kvasir.sched.request import Request
 from kvasir.sched.rows import first_draw
+from kvasir.sched.towers import Towers
 
 
 class Prompts:
@@ -20,10 +20,10 @@ class Prompts:
         queues: Queues,
         account: Account,
         config: SchedulerConfig,
-        looking: Looking,
+        towers: Towers,
     ) -> None:
         self._queues = queues
-        self._looking = looking
+        self._towers = towers
         self._order = queues.waiting
         self._account = account
         self._has_windows = bool(config.sizes.windows)
@@ -80,10 +80,10 @@ class Prompts:
         n_most = min(request.n_left, making.scorable(request))
         if self._has_windows:
             n_most = min(n_most, request.table.room() - request.n_computed)
-        n_looks = len(making.looks)
-        n_most = self._looking.reach(making, request, max(0, n_most))
+        n_towers = len(making.towers)
+        n_most = self._towers.reach(making, request, max(0, n_most))
         n_tokens = making.fitting(request, n_most) if n_most else 0
-        if len(making.looks) > n_looks:
+        if len(making.towers) > n_towers:
             request.turn.n_left_out = 0
         if n_tokens:
             making.chunk(request, n_tokens)

@@ -22,13 +22,13 @@ from kvasir.sched.book import book, book_draft, book_forced, book_vector, n_sett
 from kvasir.sched.counters import told
 from kvasir.sched.drafts import Drafts, can_name
 from kvasir.sched.fair import make_policy
-from kvasir.sched.looking import Looking
 from kvasir.sched.making import Making
 from kvasir.sched.prompts import Prompts
 from kvasir.sched.queues import Queues
 from kvasir.sched.request import PromptLists, Request, by_phase, new_request
 from kvasir.sched.rows import first_draw, forced_rows, gives_vector, is_draft
 from kvasir.sched.streams import abreast
+from kvasir.sched.towers import Towers
 from kvasir.speculate.base import Proposer
 from kvasir.timing.cost import CostModel
 from kvasir.timing.outlook import Outlook
@@ -78,8 +78,8 @@ class Scheduler:
         outlook = Outlook(self.costs, config.sizes.max_num_seqs)
         self._timekeeper = Timekeeper(self._queues, outlook, clock)
         self._making = Making(0)
-        self._looking = Looking(self.costs)
-        self._prompts = Prompts(self._queues, self._account, config, self._looking)
+        self._towers = Towers(self.costs)
+        self._prompts = Prompts(self._queues, self._account, config, self._towers)
         self._flights: deque[tuple[StepPlan, Making]] = deque()
         self._uncommitted: list[tuple[Request, int]] = []
         self._events: list[TokenEvent] = []
@@ -185,7 +185,7 @@ class Scheduler:
         self._plan_decodes(making, ready, self._order.claims(others))
         self._account.charge(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])  # some a plan
         self._prompts.plan(making, others)
-        is_empty = not (making.rows or making.looks or making.opens)
+        is_empty = not (making.rows or making.towers or making.opens)
         return None if is_empty else self._close_plan(making)
 
     def commit(self, plan: StepPlan, result: StepResult) -> tuple[TokenEvent, ...]:
@@ -202,7 +202,7 @@ class Scheduler:
 
     def forget_media(self) -> None:
         """The next plan has the executor forget the rows that towers made."""
-        self._looking.forget()
+        self._towers.forget()
 
     def unsaved(self) -> Iterator[Transfer]:
         """Cached blocks that are not on disk. Nothing may be planned meanwhile."""
@@ -281,8 +281,8 @@ class Scheduler:
             copies=copies,
             saves=saves,
             loads=loads,
-            looks=tuple([planned.look for planned in making.looks]),
-            forgets=self._looking.close(making),
+            towers=tuple([planned.run for planned in making.towers]),
+            forgets=self._towers.close(making),
             follows=self._drafts.take_follows(making, copies, loads),
         )
         self._uncommitted.clear()
@@ -299,7 +299,7 @@ class Scheduler:
             raise KvasirError(f"{len(result.outputs)} outputs for {making.n_logits} logit rows")
         self._flights.popleft()
         self._kv.committed()
-        self._looking.landed(making, result.tower_seconds, self._account)
+        self._towers.landed(making, result.tower_seconds, self._account)
         if making.rows:
             self.costs.observe(*self._drafts.landed(plan, making, result))
         self.timeline.step(
@@ -310,7 +310,7 @@ class Scheduler:
             blocks_free=self._kv.cache.n_available,
             n_decodes=making.n_decodes,
             forced=making.forced,
-            looks=making.looks_at,
+            towers=making.tower_owners,
         )
         self._counters.step += 1
         self._counters.step_seconds += result.seconds

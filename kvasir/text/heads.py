@@ -15,14 +15,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.checkpoints.dense_layers import DenseLayer, dense_layers
+from kvasir.checkpoints.label_heads import label_head
+from kvasir.checkpoints.read import config_from
+from kvasir.checkpoints.tensors import weight_of
 from kvasir.core.errors import ModelError
 from kvasir.formats.decode import bytes_of, decode, values_of
 from kvasir.formats.types import FORMATS, TensorInfo
-from kvasir.models.dense_layers import DenseLayer, dense_layers
-from kvasir.models.label_heads import label_head
-from kvasir.models.read import config_from
 from kvasir.models.spec import ModelConfig
-from kvasir.models.tensors import weight_of
 from kvasir.weights.quantization.integers import is_sorted
 from kvasir.weights.source import ModelSource
 

@@ -25,7 +25,7 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False, tag="step"):
     """Requests that wait after the step."""
     blocks_free: int = 0
     """Free or cached blocks after the step, of the group of layers that has fewest."""
-    looks: tuple[int, ...] = ()
+    towers: tuple[int, ...] = ()
     """Requests for which pieces of towers ran; without a token they have a chunk of none."""
     tower_seconds: float = 0.0
     """Of ``seconds``, that these took."""

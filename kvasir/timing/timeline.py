@@ -123,11 +123,11 @@ class Timeline:
         blocks_free: int,
         n_decodes: int = 0,
         forced: Mapping[int, int] = NOTHING,
-        looks: Sequence[tuple[int, int]] = (),
+        towers: Sequence[tuple[int, int]] = (),
     ) -> None:
         """A step was computed; ``ids`` names the request of each row. ``n_decodes``: rows at the
         start of which the caller knows that they decode one token. ``forced``: by their indices
-        the rows of forced tokens, and how many these have. ``looks``: (request, tokens computed
+        the rows of forced tokens, and how many these have. ``towers``: (request, tokens computed
         before) of those for whom pieces of towers ran."""
         decodes, chunks, drafts = list(ids[:n_decodes]), [], []
         for i, request_id in enumerate(ids[n_decodes:], n_decodes):
@@ -141,7 +141,7 @@ class Timeline:
                 drafts.append((request_id, n_tokens))
             else:
                 chunks.append((request_id, row.start, n_tokens))
-        chunks += [(i, start, 0) for i, start in looks if i not in ids]
+        chunks += [(i, start, 0) for i, start in towers if i not in ids]
         at = result.began or self.clock() - result.seconds
         record = StepRecord(
             plan.step,
@@ -153,7 +153,7 @@ class Timeline:
             tuple([(ids[i], n_tokens) for i, n_tokens in forced.items()]),
             n_waiting,
             blocks_free,
-            tuple([i for i, _ in looks]),
+            tuple([i for i, _ in towers]),
             result.tower_seconds,
         )
         self._add_step(record)

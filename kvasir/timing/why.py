@@ -288,13 +288,13 @@ class _Steps:
     ) -> tuple[float, float, float]:
         """Seconds that the request's own row costs alone, others' chunks, and their answers."""
         n_decodes = len(step.decodes) - (row.kind == "decode")
-        if row.kind == "decode" and not (step.chunks or step.drafts or step.forced or step.looks):
+        if row.kind == "decode" and not (step.chunks or step.drafts or step.forced or step.towers):
             each = costs.chunk_seconds(1, self._n_seen)  # as most steps are
             return costs.costs.step + each, 0.0, n_decodes * each
         own = costs.step_seconds(_row_load(row, self._n_seen))
         chunks, decodes = _others(step, self._story.id, self._n_seen, n_decodes)
         towers = step.tower_seconds
-        is_own = self._story.id in step.looks
+        is_own = self._story.id in step.towers
         own, others = (own + towers, 0.0) if is_own else (own, towers)
         return own, costs.beyond(chunks) + others, costs.beyond(decodes)
 

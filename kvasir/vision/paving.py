@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvasir.checkpoints.keys import Keys
 from kvasir.core.tiles import MAX_TILES
-from kvasir.models.keys import Keys
 from kvasir.vision.preparing import Paving
 
 _SIZES, _RATIO = "image_grid_pinpoints", "vision_aspect_ratio"

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from math import ceil
 
+from kvasir.checkpoints.keys import Keys
+from kvasir.checkpoints.qwen_tower import MAX_PATCH
+from kvasir.checkpoints.tower import edge, processor_of, read_tower, tile_size, tower_spec
 from kvasir.core.tiles import MAX_TILES, MAX_TOKENS, TileSpec
 from kvasir.models.family import PixtralTowerSpec, PooledTowerSpec, QwenTowerSpec, TowerSpec
-from kvasir.models.keys import Keys
-from kvasir.models.qwen_tower import MAX_PATCH
-from kvasir.models.tower import edge, processor_of, read_tower, tile_size, tower_spec
 from kvasir.vision.paving import read_paving
 from kvasir.vision.preparing import MAX_SIDE, Bounding, Preparing, Resizing, Scaling, Slicing
 from kvasir.weights.source import ModelSource

@@ -42,10 +42,10 @@ def sight_of(
 
 def _sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
     # NumPy and all families, 0.2 s and 25 MB, which only a model that sees has to bring.
+    from kvasir.checkpoints.keys import Keys
+    from kvasir.checkpoints.mmproj import eyes_of
+    from kvasir.checkpoints.tower import seeing_family
     from kvasir.models.family import PixtralTowerSpec, PooledTowerSpec, QwenTowerSpec
-    from kvasir.models.keys import Keys
-    from kvasir.models.mmproj import eyes_of
-    from kvasir.models.tower import seeing_family
     from kvasir.vision.processor import n_tokens_of, slicing_of
 
     eyes = eyes_of(source)

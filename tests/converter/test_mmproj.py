@@ -16,8 +16,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from kvasir.checkpoints import mmproj
 from kvasir.core.tiles import MAX_TOKENS
-from kvasir.models import mmproj
 from tests import tiny_internvl, tiny_pixtral, tiny_qwen_vl
 from tests.tiny import TinyModel
 from tests.unit.test_mmproj import KINDS, NEAR, answer, both

@@ -283,10 +283,10 @@ def test_an_answer_waits_for_one_piece_at_a_time(cases: Mapping[str, Case], over
     media = executor._media
     assert media is not None and (media.n_computed, media.n_unforeseen) == (1, 0)
     engine.close()
-    looking = [plan for plan in plans if plan.looks]
-    ends = [plan.looks[-1].end for plan in looking]
-    assert ends[:50] == list(range(1, 51)) and {len(plan.looks) for plan in looking} == {1}
-    assert all(plan.rows[0].slot == 0 and len(plan.rows[0].tokens) == 1 for plan in looking[:50])
+    running = [plan for plan in plans if plan.towers]
+    ends = [plan.towers[-1].end for plan in running]
+    assert ends[:50] == list(range(1, 51)) and {len(plan.towers) for plan in running} == {1}
+    assert all(plan.rows[0].slot == 0 and len(plan.rows[0].tokens) == 1 for plan in running[:50])
     assert ends[-1] == len(case.seeing.pieces.of_media(image.media[0]))
     expected = baseline(case.seeing.cpu, [answer, image], case.sizes).answers
     for one in (answer, image):

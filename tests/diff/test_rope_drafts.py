@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from kvasir.checkpoints import build_program
+from kvasir.checkpoints.loaded import load_model
 from kvasir.core.request import EngineRequest
 from kvasir.core.tiles import media_at
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.ir.bundle import bundle
-from kvasir.models import build_program
-from kvasir.models.loaded import load_model
 from kvasir.weights.bind import bind
 from tests import tiny_qwen_vl
 from tests.draft_variants import DRAFT_VARIANTS, Counted

@@ -11,13 +11,13 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
+from kvasir.checkpoints import build_program, config_from, ignorable
 from kvasir.core.request import NO_DRAWS, EngineRequest, PoolKind
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.reference import ReferenceExecutor, load_weights
 from kvasir.ir.pool import with_pool
-from kvasir.models import build_program, config_from, ignorable
 from kvasir.weights.bind import bind
 from kvasir.weights.source import open_model
 from tests import tiny

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from kvasir.checkpoints.loaded import load_model
+from kvasir.checkpoints.tower_weights import build_tower
 from kvasir.ir.printer import render
-from kvasir.models.loaded import load_model
-from kvasir.models.tower_programs import build_tower
 from tests import (
     tiny,
     tiny_gemma4_vision,

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from kvasir.checkpoints import config_from
 from kvasir.formats.mapped import TensorTable
-from kvasir.models import ModelConfig, config_from
+from kvasir.models import ModelConfig
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family
 from kvasir.weights.source import ModelSource

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvasir.checkpoints import build_program
+from kvasir.checkpoints.loaded import load_model
+from kvasir.checkpoints.tensors import ignorable
+from kvasir.checkpoints.tower import read_tower
 from kvasir.core.tiles import TileSpec, media_at
 from kvasir.exec.tiles import patches
 from kvasir.formats.mapped import TensorTable
-from kvasir.models import build_program
-from kvasir.models.loaded import load_model
-from kvasir.models.tensors import ignorable
-from kvasir.models.tower import read_tower
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Uncut
 from kvasir.vision.preparing import Scaling

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from kvasir.checkpoints.tower import read_tower
 from kvasir.core.plan import SlotOpen
 from kvasir.core.tiles import TileSpec, media_at
 from kvasir.exec.tiles import patches
 from kvasir.formats.mapped import TensorTable
-from kvasir.models.tower import read_tower
 from kvasir.models.tower_programs import positions
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Tiles

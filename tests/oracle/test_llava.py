@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvasir.checkpoints.tower import read_tower, tower_spec
 from kvasir.formats.mapped import TensorTable
-from kvasir.models.tower import read_tower, tower_spec
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Paved
 from kvasir.vision.preparing import Paving

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvasir.checkpoints.tower import read_tower
 from kvasir.core.tiles import Media, TileSpec, media_at
 from kvasir.exec.rope_positions import rope_positions
 from kvasir.exec.tiles import between_positions, patches
 from kvasir.formats.mapped import TensorTable
-from kvasir.models.tower import read_tower
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Uncut
 from kvasir.vision.preparing import Resizing

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvasir.checkpoints.tower import read_tower, tower_spec
 from kvasir.exec.tiles import patches
 from kvasir.formats.mapped import TensorTable
-from kvasir.models.tower import read_tower, tower_spec
 from kvasir.serve.text import load_text
 from kvasir.vision.preparing import Slicing
 from kvasir.vision.processor import slicing_of

@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvasir.checkpoints import build_program, config_from
 from kvasir.core.errors import ModelError
 from kvasir.formats.mapped import TensorTable
 from kvasir.ir.verify import verify
-from kvasir.models import build_program, config_from
 from kvasir.weights.source import ModelSource
 from tests.oracle.cases import GOLDEN_MODELS
 

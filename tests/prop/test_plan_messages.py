@@ -19,7 +19,7 @@ from kvasir.core.plan import (
     SlotOpen,
     StepPlan,
     TableChange,
-    TowerLook,
+    TowerRun,
     Transfer,
     reference,
     referred,
@@ -81,7 +81,7 @@ FIELDS[StepPlan] = {
     "copies": some(Copy, BLOCKS, BLOCKS, SMALL),
     "saves": TRANSFERS,
     "loads": TRANSFERS,
-    "looks": some(TowerLook, SMALL, st.binary(max_size=32), SMALL),
+    "towers": some(TowerRun, SMALL, st.binary(max_size=32), SMALL),
     "forgets": st.booleans(),
     "follows": st.none() | some(Row),
 }

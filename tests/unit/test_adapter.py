@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kvasir.checkpoints.loaded import load_model
 from kvasir.core.errors import ModelError
 from kvasir.formats.decode import values_of
-from kvasir.models.loaded import load_model
 from kvasir.quantize.methods import method_named
 from kvasir.quantize.quantize import quantize
 from kvasir.weights.source import open_model

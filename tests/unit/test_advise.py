@@ -15,14 +15,14 @@ from kvasir.bench.advise import AdvisedFormat, AskedAdvice, _fitting, _timed, ch
 from kvasir.bench.candidates import AS_IT_IS, candidates, named
 from kvasir.bench.pretend import pretended
 from kvasir.bench.pretend_times import FormatTimes, RequestLoad
+from kvasir.checkpoints import build_program, ignorable
+from kvasir.checkpoints.loaded import LoadedModel, load_model
 from kvasir.cli.advise_text import advice_text
 from kvasir.cli.main import run_command
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
 from kvasir.evaluation.figures import Against, Figures, Interval
 from kvasir.exec.cpu.passes import lower_passes
-from kvasir.models import build_program, ignorable
-from kvasir.models.loaded import LoadedModel, load_model
 from kvasir.quantize.quantize import CalibratedMethod, quantize
 from kvasir.weights.bind import bind
 from tests import tiny

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kvasir.checkpoints import config_from
 from kvasir.core.errors import ModelError
-from kvasir.models import config_from
 from kvasir.weights.source import open_model
 from tests import tiny, tiny_encoders, tiny_layer_norms
 from tests.loading import load, reference_logits

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from kvasir import LLM
+from kvasir.checkpoints.loaded import load_model, model_facts
 from kvasir.core.errors import ModelError, RequestError
-from kvasir.models.loaded import load_model, model_facts
 from tests import tiny
 from tests.e2e.harness import running_server
 

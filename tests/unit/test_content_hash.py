@@ -18,6 +18,7 @@ import pytest
 from msgspec.structs import replace as with_fields
 
 from kvasir import LLM, SamplingParams
+from kvasir.checkpoints.loaded import load_model
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
 from kvasir.engine.build import build_engine
@@ -29,7 +30,6 @@ from kvasir.formats.decode import bytes_of
 from kvasir.formats.gguf import open_gguf
 from kvasir.formats.mapped import Stamp, TensorFile
 from kvasir.formats.safetensors import INDEX_NAME, open_safetensors
-from kvasir.models.loaded import load_model
 from kvasir.offline.outputs import RequestOutput
 from kvasir.weights import content, source
 from kvasir.weights.content import CHUNK, COARSE, HashMemory, hash_bytes

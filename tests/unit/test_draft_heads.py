@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvasir.checkpoints.loaded import load_model
+from kvasir.checkpoints.read_heads import head_facts, load_head
+from kvasir.checkpoints.read_medusa import load_medusa, medusa_facts
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, SlotOpen, StepPlan
 from kvasir.engine.build import build_engine
 from kvasir.exec.successors import UNKNOWN, Successors
-from kvasir.models.loaded import load_model
-from kvasir.models.medusa import load_medusa, medusa_facts
-from kvasir.models.read_heads import head_facts, load_head
 from tests import tiny, tiny_moe
 from tests.draft_heads import (
     MEDUSA_NAMES,

@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace as with_fields
 from numpy.testing import assert_allclose
 
+from kvasir.checkpoints import build_program, choose, config_from, tensors
 from kvasir.core.errors import ModelError
 from kvasir.ir.ops.attention import QK_NORMS
 from kvasir.ir.printer import render
-from kvasir.models import build_program, choose, config_from, tensors
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family, always
 from kvasir.weights.source import ModelSource, open_model

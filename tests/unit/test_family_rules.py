@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kvasir.checkpoints import config_from
 from kvasir.core.errors import ModelError
-from kvasir.models import config_from
 from kvasir.models.spec import NO_ROPE, ROPE
 from kvasir.weights.source import open_model
 from tests import (

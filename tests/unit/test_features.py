@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kvasir.checkpoints import config_from
 from kvasir.cli.features import CHECKS, FEATURES, features
 from kvasir.cli.main import run_command
-from kvasir.models import config_from
 from kvasir.models.families import FAMILIES
 from kvasir.weights.source import open_model
 from tests import tiny

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from kvasir.checkpoints import build_program, config_from
+from kvasir.checkpoints.loaded import load_model
 from kvasir.core.errors import ModelError
 from kvasir.exec.cpu.place_weights import place_weights
 from kvasir.ir.fuse import fuse
 from kvasir.ir.program import Transform
-from kvasir.models import ModelConfig, build_program, config_from
+from kvasir.models import ModelConfig
 from kvasir.models.export import Export
-from kvasir.models.loaded import load_model
 from kvasir.models.stream_spec import StreamSpec
 from kvasir.quantize.choose import choose
 from kvasir.weights.shapes import shape_before

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from kvasir.checkpoints import config_from
+from kvasir.checkpoints.loaded import load_model, model_facts
 from kvasir.config.kvgroups import divide_layers
 from kvasir.core.errors import ModelError
 from kvasir.exec.cpu.kvmem import KVMemory
-from kvasir.models import ModelConfig, config_from
-from kvasir.models.loaded import load_model, model_facts
+from kvasir.models import ModelConfig
 from kvasir.weights.source import open_model
 from tests import tiny
 from tests.loading import load, sizes_for

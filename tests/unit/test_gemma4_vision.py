@@ -15,18 +15,18 @@ from msgspec.structs import replace
 from numpy.testing import assert_array_equal
 from PIL import Image
 
+from kvasir.checkpoints import build_program, config_from, tower
+from kvasir.checkpoints.loaded import load_model, model_facts
+from kvasir.checkpoints.tensors import ignorable
+from kvasir.checkpoints.tower import read_tower, seeing_family
+from kvasir.checkpoints.tower_weights import build_tower
 from kvasir.core.errors import ModelError
 from kvasir.core.tiles import media_at
 from kvasir.exec.tiles import encoder_inputs
 from kvasir.ir.bundle import CORNERS, SHARES
 from kvasir.ir.printer import render
-from kvasir.models import build_program, config_from, tower
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import PooledTowerSpec
-from kvasir.models.loaded import load_model, model_facts
-from kvasir.models.tensors import ignorable
-from kvasir.models.tower import read_tower, seeing_family
-from kvasir.models.tower_programs import build_tower
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Uncut
 from kvasir.vision.preparing import Scaling

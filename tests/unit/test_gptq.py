@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kvasir.checkpoints.loaded import LoadedModel, load_model
 from kvasir.cli.main import run_command
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.evaluation import calibrate
 from kvasir.evaluation.calibrate import Calibration
 from kvasir.formats.decode import values_of
-from kvasir.models.loaded import LoadedModel, load_model
 from kvasir.quantize.choose import choose
 from kvasir.quantize.gptq import corrected_codes, factor_of
 from kvasir.quantize.groups import Groups

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from kvasir.checkpoints import config_from
 from kvasir.core.errors import ModelError
-from kvasir.models import config_from
 from kvasir.weights.source import open_model
 from tests import tiny, tiny_hybrid
 from tests.loading import load

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from kvasir.checkpoints import build_program, ignorable
+from kvasir.checkpoints.loaded import load_model, model_facts
 from kvasir.cli.start_local import start_local
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
-from kvasir.models import build_program, ignorable
-from kvasir.models.loaded import load_model, model_facts
 from kvasir.weights.bind import bind
 from tests import tiny, tiny_encoders, tiny_layer_norms
 from tests.tiny import TinyModel

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kvasir.checkpoints.loaded import LoadedModel, load_model
 from kvasir.cli.main import run_command
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError, ModelError
@@ -17,7 +18,6 @@ from kvasir.evaluation.calibrate import Calibration, calibrated_by
 from kvasir.evaluation.imatrix import write_imatrix
 from kvasir.formats.decode import decode, values_of
 from kvasir.formats.gguf import open_gguf
-from kvasir.models.loaded import LoadedModel, load_model
 from kvasir.quantize.choose import Selection, linear_tensors
 from kvasir.quantize.gguf_rows import BLOCK_FORMATS, Blocks, ImportantRows
 from kvasir.quantize.imatrix import Imatrix

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kvasir import LLM
+from kvasir.checkpoints.loaded import load_model, model_facts
 from kvasir.core.errors import ModelError
-from kvasir.models.loaded import load_model, model_facts
 from kvasir.text.heads import Heads, through
 from kvasir.tokenizer.from_gguf import spec_from_gguf
 from kvasir.tokenizer.tokenizer import Tokenizer

@@ -10,6 +10,8 @@ import pytest
 from msgspec.structs import replace as with_fields
 from numpy.testing import assert_allclose, assert_array_equal
 
+from kvasir.checkpoints import config_from
+from kvasir.checkpoints.loaded import load_model, model_facts
 from kvasir.core.errors import ModelError
 from kvasir.core.kvtypes import KV_TYPES
 from kvasir.core.sizes import EngineSizes
@@ -17,8 +19,6 @@ from kvasir.exec.cpu.kvmem import KVMemory
 from kvasir.ir.cost import op_cost
 from kvasir.ir.ops import OPS, ShapeError, Sizes
 from kvasir.ir.program import KVSpec, freeze
-from kvasir.models import config_from
-from kvasir.models.loaded import load_model, model_facts
 from kvasir.weights.source import open_model
 from tests import tiny, tiny_latent, tiny_state
 from tests.loading import load

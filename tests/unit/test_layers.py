@@ -20,6 +20,7 @@ LAYERS = {
     "ir": 1,
     "formats": 1,
     "config": 1,
+    "checkpoints": 2,
     "models": 2,
     "weights": 2,
     "library": 2,
@@ -51,6 +52,8 @@ LAYERS = {
 }
 # Edges inside a layer; the modules as a whole stay free of cycles.
 SIDEWAYS = {
+    ("checkpoints", "models"),
+    ("checkpoints", "weights"),
     ("cli", "bench"),
     ("cli", "doctor"),
     ("exec", "_native"),
@@ -60,7 +63,6 @@ SIDEWAYS = {
     ("grammar", "weights"),
     ("lang", "offline"),
     ("library", "validation"),
-    ("models", "weights"),
     ("sched", "kv"),
     ("sched", "speculate"),
     ("sched", "timing"),
@@ -69,6 +71,7 @@ SIDEWAYS = {
     ("toolcalls", "grammar"),
     ("toolcalls", "tokenizer"),
     ("validation", "sampling"),
+    ("vision", "checkpoints"),
     ("vision", "models"),
     ("vision", "tokenizer"),
     ("vision", "weights"),
@@ -234,6 +237,13 @@ def test_no_backend_is_known_above_its_door(found: Found) -> None:
     """Who decides, drives and serves steps asks ``exec.backends``, and has no native code."""
     inside = ("kvasir._native", "kvasir.exec.cpu", "kvasir.exec.fake", "kvasir.exec.reference")
     astray = [x for x in found.ours if part(x.where) in NO_BACKEND and x.what.startswith(inside)]
+    assert show(astray) == []
+
+
+def test_what_models_compute_is_said_without_files(found: Found) -> None:
+    """``checkpoints`` reads these, and tells builders where weights lie."""
+    known = ("core", "ir", "models")
+    astray = [x for x in found.ours if part(x.where) == "models" and part(x.what) not in known]
     assert show(astray) == []
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kvasir.checkpoints.loaded import load_model, model_facts
 from kvasir.cli.fit import fits_here
 from kvasir.cli.main import run_command
 from kvasir.cli.named import present
@@ -27,7 +28,6 @@ from kvasir.library.pull import Puller, Told
 from kvasir.library.quants import HubFile, Quant
 from kvasir.library.shelf import Shelf
 from kvasir.library.stored import StoredModel
-from kvasir.models.loaded import load_model, model_facts
 from kvasir.weights.source import open_model
 from tests import tiny
 from tests.hub_standin import COMMIT, StandIn, serving

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 
+from kvasir.checkpoints.loaded import load_model
+from kvasir.checkpoints.tower import read_tower
 from kvasir.core.errors import ModelError
 from kvasir.core.tiles import Canvas, Media, TileSpec, media_at
 from kvasir.exec.canvas import TileRows, paved
 from kvasir.ir.program import FloatArray
-from kvasir.models.loaded import load_model
-from kvasir.models.tower import read_tower
 from kvasir.serve.reopened import _filled
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Paved, decoder

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from kvasir import LLM, SamplingParams
+from kvasir.checkpoints import config_from
+from kvasir.checkpoints.vectors import vector_facts
 from kvasir.core.errors import ModelError, RequestError
-from kvasir.models import config_from
-from kvasir.models.vectors import vector_facts
 from kvasir.weights.source import open_model
 from tests import tiny, tiny_encoders
 

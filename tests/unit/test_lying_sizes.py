@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from kvasir.checkpoints import build_program, config_from
 from kvasir.core.errors import ModelError
-from kvasir.models import build_program, config_from
 from kvasir.weights.source import open_model
 from tests import tiny, tiny_latent, tiny_state
 from tests.tiny import TinyModel

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from kvasir.checkpoints.loaded import load_model, model_facts
+from kvasir.checkpoints.tower_weights import build_tower
 from kvasir.config.resolved import ModelFacts
 from kvasir.core.errors import ModelError
 from kvasir.core.plan import SlotOpen
 from kvasir.exec.reference import ReferenceExecutor
-from kvasir.models.loaded import load_model, model_facts
-from kvasir.models.tower_programs import build_tower
 from kvasir.serve.text import load_text
 from kvasir.vision.reader import tiles_in
 from kvasir.weights.bind import bind

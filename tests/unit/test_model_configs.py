@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as with_fields
 
+from kvasir.checkpoints import config_from, ignorable
+from kvasir.checkpoints.keys import Keys
+from kvasir.checkpoints.loaded import load_model
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
 from kvasir.engine.build import build_engine
 from kvasir.formats.decode import values_of
-from kvasir.models import LayerSpec, ModelConfig, config_from, ignorable
-from kvasir.models.keys import Keys
-from kvasir.models.loaded import load_model
+from kvasir.models import LayerSpec, ModelConfig
 from kvasir.models.rope import inverse_frequencies, rope_digest, rope_table
 from kvasir.models.spec import ROPE, ROPE_WINDOW, RopeConfig
 from kvasir.weights.source import open_model

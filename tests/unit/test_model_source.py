@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as with_fields
 
+from kvasir.checkpoints.loaded import load_model
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
 from kvasir.engine.build import build_engine
 from kvasir.formats.decode import values_of
-from kvasir.models.loaded import load_model
 from kvasir.weights.source import open_model
 from tests import tiny
 from tests.gguf_writer import write_gguf, write_safetensors

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kvasir.checkpoints import config_from, tower
+from kvasir.checkpoints.loaded import load_model
+from kvasir.checkpoints.tower import read_tower, seeing_family
+from kvasir.checkpoints.tower_weights import build_tower
 from kvasir.core.errors import ModelError
 from kvasir.core.plan import Row, SlotOpen, StepPlan
 from kvasir.core.request import NO_DRAWS
 from kvasir.core.tiles import TileSpec, media_at
 from kvasir.exec.media import MediaSlots
 from kvasir.ir.printer import render
-from kvasir.models import config_from, tower
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import PixtralTowerSpec
-from kvasir.models.loaded import load_model
-from kvasir.models.tower import read_tower, seeing_family
-from kvasir.models.tower_programs import build_tower
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Uncut
 from kvasir.vision.preparing import Bounding
@@ -51,7 +51,7 @@ def altered(spec: PixtralTowerSpec) -> Iterator[tuple[str, PixtralTowerSpec]]:
     yield "act", replace(spec, block=replace(spec.block, act="silu"))
     yield "patch_bias", replace(spec, patch_bias=not spec.patch_bias)
     yield "encoders", replace(spec, encoders=("other.",))
-    yield "mergers", replace(spec, mergers=("other.", "others."))
+    yield "connectors", replace(spec, connectors=("other.", "others."))
     yield "fold", replace(spec, fold=("", 4))
     yield "merger_bias", replace(spec, merger_bias=not spec.merger_bias)
     for name, (wanted, default) in spec.above.items():

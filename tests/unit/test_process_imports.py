@@ -20,7 +20,8 @@ NOT_OF_THE_ENGINE = (
 """Of the engine process before a grammar is asked for."""
 NOT_OF_THE_API = (
     *("numpy", "psutil", "kvasir._native"),
-    *(f"kvasir.{x}" for x in ("engine", "exec", "ir", "kv", "models", "sampling", "sched")),
+    *(f"kvasir.{x}" for x in ("checkpoints", "engine", "exec", "ir", "kv", "models")),
+    *("kvasir.sampling", "kvasir.sched"),
 )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvasir.models.qkv import is_fused
+from kvasir.checkpoints.qkv import is_fused
 from tests import tiny, tiny_rope
 from tests.gguf_writer import write_gguf
 from tests.loading import load, reference_logits

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kvasir.checkpoints.loaded import load_model
 from kvasir.cli.main import run_command
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.formats.decode import bytes_of, values_of
 from kvasir.formats.modules import E4M3_VALUES
-from kvasir.models.loaded import load_model
 from kvasir.quantize import filling
 from kvasir.quantize.compressed import e4m3_codes
 from kvasir.quantize.methods import method_named

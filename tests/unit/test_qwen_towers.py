@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from kvasir.checkpoints import tower
+from kvasir.checkpoints.loaded import load_model
+from kvasir.checkpoints.tower import read_tower, seeing_family
+from kvasir.checkpoints.tower_weights import build_tower
 from kvasir.core.errors import ModelError
 from kvasir.formats.mapped import TensorTable
 from kvasir.ir.printer import render
-from kvasir.models import tower
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family, QwenTowerSpec
-from kvasir.models.loaded import load_model
-from kvasir.models.tower import read_tower, seeing_family
-from kvasir.models.tower_programs import build_tower
 from kvasir.vision.processor import slicing_of
 from kvasir.weights.source import ModelSource, open_model
 from tests import tiny_qwen_vl

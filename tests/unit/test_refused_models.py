@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from kvasir.checkpoints import config_from
+from kvasir.checkpoints.loaded import load_model
 from kvasir.core.errors import ModelError
-from kvasir.models import config_from
 from kvasir.models.families.llama import LLAMA
-from kvasir.models.loaded import load_model
 from kvasir.weights.source import open_model
 from tests import (
     tiny,
@@ -75,7 +75,7 @@ def test_a_field_that_nobody_reads_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tiny.write_hf(tiny.llama(logit_bias=2, use_cache=False, pad=None), tmp_path)
-    with caplog.at_level(logging.WARNING, "kvasir.models"):
+    with caplog.at_level(logging.WARNING, "kvasir.checkpoints"):
         load_model(str(folder))
     assert caplog.messages == [f"{folder}: config.json: nothing reads logit_bias"]
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as with_fields
 
+from kvasir.checkpoints import build_program, config_from
 from kvasir.core.errors import ModelError
-from kvasir.models import build_program, config_from
 from kvasir.models.rope import inverse_frequencies, query_scales, rope_digest, rope_table
 from kvasir.models.spec import MAX_POSITIONS, ROPE, RopeConfig
 from kvasir.weights.source import ModelSource, open_model

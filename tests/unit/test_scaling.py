@@ -11,13 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from kvasir.bench import advise
+from kvasir.checkpoints.loaded import LoadedModel, load_model
+from kvasir.checkpoints.tensors import build_program
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
 from kvasir.evaluation import judge
 from kvasir.evaluation.calibrate import Calibration, calibrated_by
 from kvasir.formats.decode import values_of
-from kvasir.models.decoder import build_program
-from kvasir.models.loaded import LoadedModel, load_model
 from kvasir.quantize.choose import choose
 from kvasir.quantize.folds import Fold, folds_of
 from kvasir.quantize.methods import method_named

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from kvasir.checkpoints import config_from
 from kvasir.core.errors import ModelError
-from kvasir.models import config_from
 from kvasir.weights.source import open_model
 from tests import tiny, tiny_scan
 from tests.loading import Loaded, load

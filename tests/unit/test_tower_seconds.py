@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from kvasir.checkpoints.tower import read_tower
+from kvasir.checkpoints.tower_weights import build_tower
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, RowOutput, SlotOpen, StepPlan, StepResult, TableChange
 from kvasir.core.request import NO_DRAWS, EngineRequest
@@ -20,8 +22,6 @@ from kvasir.exec.media import MediaRows
 from kvasir.exec.reference import ReferenceExecutor
 from kvasir.formats.mapped import TensorTable
 from kvasir.ir.pieces import PIECE_FLOPS, Doubles, TowerPieces
-from kvasir.models.tower import read_tower
-from kvasir.models.tower_programs import build_tower
 from kvasir.sched.scheduler import Scheduler
 from kvasir.timing.cost import CostModel
 from kvasir.timing.towers import SLOW_FLOPS, TowerCosts
@@ -76,7 +76,7 @@ def request(number: int, prompt: tuple[int, ...], *media: Media) -> EngineReques
 
 
 def ends(plan: StepPlan) -> list[int]:
-    return [look.end for look in plan.looks]
+    return [run.end for run in plan.towers]
 
 
 def test_every_step_with_pieces_of_a_tower_tells_them(tmp_path: Path) -> None:
@@ -118,14 +118,14 @@ def test_who_goes_on_with_an_image_and_who_begins_another(tmp_path: Path) -> Non
     made.add(request(1, PROMPT[:7], other))
     made.add(request(2, PROMPT[:9], image))
     plans = [step(made)[0] for _ in range(2)]
-    assert [(x.looks[0].slot, x.looks[0].digest) for x in plans] == [(0, image.digest)] * 2
+    assert [(x.towers[0].slot, x.towers[0].digest) for x in plans] == [(0, image.digest)] * 2
     made.cancel(0)
     plan, _ = step(made)
-    assert (plan.looks[0].digest, ends(plan)) == (other.digest, [1])
+    assert (plan.towers[0].digest, ends(plan)) == (other.digest, [1])
     made.cancel(1)
     plans = [step(made)[0] for _ in range(4)]
     assert [ends(plan) for plan in plans] == [[1], [2], [3], [4]]
-    assert {plan.looks[0].digest for plan in plans} == {image.digest}
+    assert {plan.towers[0].digest for plan in plans} == {image.digest}
     assert [len(row.tokens) for row in plans[-1].rows] == [9]
 
 

@@ -16,16 +16,17 @@ from msgspec.structs import asdict, replace
 from numpy.testing import assert_array_equal
 from PIL import Image
 
+from kvasir.checkpoints import tower
+from kvasir.checkpoints.loaded import load_model, model_facts
+from kvasir.checkpoints.tower import read_tower, seeing_family
+from kvasir.checkpoints.tower_weights import build_tower
 from kvasir.core.errors import ModelError
 from kvasir.core.tiles import TileSpec
 from kvasir.exec.tiles import joined
 from kvasir.ir.printer import render
-from kvasir.models import tower
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import TensorNames, TowerSpec
-from kvasir.models.loaded import load_model, model_facts
-from kvasir.models.tower import read_tower, seeing_family
-from kvasir.models.tower_programs import build_tower, plain_positions
+from kvasir.models.tower_programs import plain_positions
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Tiles
 from kvasir.vision.preparing import Slicing

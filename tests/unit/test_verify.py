@@ -126,7 +126,7 @@ BROKEN: dict[str, tuple[Callable[[Program], Program], str]] = {
     ),
     "table of other width": (
         lambda p: with_attrs(p, "rope", rotary_dim=8),
-        r"table rope is \(8, 16\), expected \[positions, 8\]",
+        r"table rope is \(8, 16\), expected 8 columns",
     ),
     "output": (
         lambda p: replace(p, outputs=("nothing",)),
@@ -162,7 +162,7 @@ BROKEN: dict[str, tuple[Callable[[Program], Program], str]] = {
     ),
     "no slopes": (
         lambda p: with_attrs(p, "attention", slopes="rope"),
-        "constant rope is not declared, or not of 2 slopes",
+        r"slopes rope is \(8, 16\), expected 2 columns",
     ),
     "slopes and a cap": (
         lambda p: with_attrs(p, "attention", slopes="rope", softcap=5.0),

@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 from tokenizers import Tokenizer, decoders, models
 
+from kvasir.checkpoints.loaded import LoadedModel, load_model
 from kvasir.core.errors import ConfigError
 from kvasir.ir.bundle import bundle
 from kvasir.ir.verify import ProgramError, verify
 from kvasir.ir.vocabulary import VocabMap, in_target_ids
-from kvasir.models.loaded import LoadedModel, load_model
 from kvasir.tokenizer import vocabularies
 from kvasir.tokenizer.vocabularies import DraftVocabulary, words_of
 from tests import tiny

@@ -8,7 +8,6 @@ from kvasir.models.families.gemma3 import GEMMA3
 from kvasir.models.families.gemma4 import GEMMA4
 from kvasir.models.family import ModelField, TensorNames, always
 from kvasir.models.spec import BlockSpec
-from kvasir.weights.transforms import MATRICES
 
 _GONE = ("attention_softcap", "query_scalar", "first_window")
 _OWN = ("layer_embed", "layer_proj", "layer_proj_norm", "own_gate", "own_proj", "own_post_norm")
@@ -65,7 +64,7 @@ GEMMA3N = replace(
         **{
             f"stream_{way}{i + 1}": TensorNames(f"model.{hf}.{i}", gguf, gguf_step=step)
             for way, hf, gguf in _STREAMS
-            for i, step in enumerate(MATRICES)
+            for i, step in enumerate(("first_matrix", "second_matrix", "third_matrix"))
         },
         "stream_router": TensorNames("altup.modality_router", "altup_router"),
         "stream_router_norm": TensorNames("altup.router_norm", "altup_router_norm"),

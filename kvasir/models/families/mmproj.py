@@ -57,7 +57,7 @@ def _cut(family: Family, names: Mapping[str, str], connector: Mapping[str, Tenso
 def _uncut(family: Family, names: Mapping[str, str]) -> Family:
     spec = family.tower
     assert isinstance(spec, PixtralTowerSpec) and names.keys() == spec.names.keys()
-    prefixes = {"encoders": ("v.",), "mergers": ("mm.",)}
+    prefixes = {"encoders": ("v.",), "connectors": ("mm.",)}
     return replace(family, tower=replace(spec, **prefixes, names=names, permuted=True))
 
 
@@ -76,7 +76,7 @@ def _qwen(family: Family, **more: str) -> Family:
         **more,
     }
     named = {name: names[name] for name in spec.names}
-    prefixes = {"encoders": ("v.",), "mergers": ("mm.",)}
+    prefixes = {"encoders": ("v.",), "connectors": ("mm.",)}
     return replace(family, tower=replace(spec, **prefixes, names=named, of_gguf=True))
 
 

@@ -12,7 +12,7 @@ _LAYER = "transformer.layers.{}"
 
 _PIXTRAL_TOWER = PixtralTowerSpec(
     encoders=("model.vision_tower.", "vision_tower."),
-    mergers=("model.multi_modal_projector.", "multi_modal_projector."),
+    connectors=("model.multi_modal_projector.", "multi_modal_projector."),
     names={
         "patch": "patch_conv",
         "first_norm": "ln_pre",

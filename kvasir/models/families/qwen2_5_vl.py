@@ -1,6 +1,6 @@
 """Qwen2.5-VL: a Qwen 2 that sees, with M-RoPE, and a tower of images of any size, most of whose
-layers see windows alone (``models.qwen_tower``). Released folders have the fields of the language
-model beside those of the tower."""
+layers see windows alone (``checkpoints.qwen_tower``). Released folders have the fields of the
+language model beside those of the tower."""
 
 from msgspec.structs import replace
 

@@ -1,5 +1,6 @@
-"""Qwen3-VL: a Qwen 3 that sees, with M-RoPE, a tower of images of any size (``models.qwen_tower``),
-and rows of its early layers added behind the first ones of the language model."""
+"""Qwen3-VL: a Qwen 3 that sees, with M-RoPE, a tower of images of any size
+(``checkpoints.qwen_tower``), and rows of its early layers added behind the first ones of the
+language model."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""SmolVLM and Idefics 3: a Llama that sees, with a SigLIP tower (``models.tower``)."""
+"""SmolVLM and Idefics 3: a Llama that sees, with a SigLIP tower (``checkpoints.tower``)."""
 
 from msgspec.structs import replace
 

@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from kvasir.checkpoints.loaded import LoadedModel
+from kvasir.checkpoints.tensors import build_program, ignorable
+from kvasir.checkpoints.tower import read_tower, seeing_family
 from kvasir.core.errors import ModelError, printable
 from kvasir.ir.program import Program
 from kvasir.ir.vocabulary import in_target_ids
-from kvasir.models.decoder import build_program
-from kvasir.models.loaded import LoadedModel
 from kvasir.models.spec import ModelConfig
-from kvasir.models.tensors import ignorable
-from kvasir.models.tower import read_tower, seeing_family
 from kvasir.weights.bind import Binding, bind
 from kvasir.weights.input_order import with_input_order
 

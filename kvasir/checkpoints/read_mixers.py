@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from kvasir.checkpoints.fields import Fields
+from kvasir.checkpoints.read_parts import SCAN, read_parts
+from kvasir.checkpoints.tensors import tensor_name
 from kvasir.formats.mapped import TensorTable
 from kvasir.ir.ops.scan import MAX_STATE_DIM, RULES
 from kvasir.ir.ops.state import MAX_TAPS
-from kvasir.models.fields import Fields
-from kvasir.models.read_parts import SCAN, read_parts
 from kvasir.models.spec import MAX_HEAD_DIM, ScanSpec
-from kvasir.models.tensors import tensor_name
 
 _ATTENTION = ("full_attention", "attention")
 _CONVOLUTIONS, _SCANS = ("conv",), ("mamba", "linear_attention")

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from kvasir.checkpoints.fields import Fields
+from kvasir.checkpoints.keys import Keys
+from kvasir.checkpoints.tensors import tensor_name
 from kvasir.formats.mapped import TensorTable
-from kvasir.models.fields import Fields
-from kvasir.models.keys import Keys
 from kvasir.models.spec import MAX_HEAD_DIM, LayerSpec
-from kvasir.models.tensors import tensor_name
 
 _OWN = "per_layer_config"
 """Of folders that ``transformers`` saved: by layer."""

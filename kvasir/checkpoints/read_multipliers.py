@@ -3,7 +3,7 @@ multiplies into the matrices."""
 
 from __future__ import annotations
 
-from kvasir.models.fields import Fields
+from kvasir.checkpoints.fields import Fields
 from kvasir.models.multiplier_spec import Multipliers
 
 

@@ -4,11 +4,16 @@ rows those of the language model."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import isqrt
 
 from msgspec.structs import replace
 
+from kvasir.checkpoints.fields import Fields
+from kvasir.checkpoints.keys import Keys
+from kvasir.checkpoints.mmproj import family_of
+from kvasir.checkpoints.pixtral_tower import read_pixtral_tower
+from kvasir.checkpoints.pooled_tower import read_pooled_tower
+from kvasir.checkpoints.qwen_tower import HEAD_STEP, channels, read_qwen_tower
 from kvasir.core.errors import ModelError
 from kvasir.core.tiles import CHANNELS, TileSpec
 from kvasir.models.families import FAMILIES
@@ -21,19 +26,12 @@ from kvasir.models.family import (
     TensorNames,
     TowerSpec,
 )
-from kvasir.models.fields import Fields
-from kvasir.models.keys import Keys
-from kvasir.models.mmproj import family_of
-from kvasir.models.pixtral_tower import read_pixtral_tower
-from kvasir.models.pooled_tower import PooledTower, read_pooled_tower
-from kvasir.models.qwen_tower import QwenTower, channels, read_qwen_tower
 from kvasir.models.spec import MAX_LAYERS, NO_ROPE, BlockSpec, LayerSpec, ModelConfig
+from kvasir.models.towers import AnyTower, TowerConfig
 from kvasir.weights.source import ModelSource
 
 MAX_TILE = 1024
 """Pixels of a side."""
-HEAD_STEP = 16
-"""Heads are padded to a multiple of this many numbers, which all executors take."""
 _PREPROCESSOR, _PROCESSOR = "preprocessor_config.json", "processor_config.json"
 _ACTS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
 _NORMS = {"layer_norm": "layer_bias", "rms_norm": "rms"}
@@ -41,35 +39,6 @@ _QK_EPS = 1e-6
 """Of norms of queries and keys, whatever the others have."""
 _SIZES = {"whole": 224, "shape": 384, "paved": 384}
 """Pixels of a side of a tile, in processors that do not say it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TowerConfig:
-    """``encoder`` is a model without vocabulary, whose tokens are patches."""
-
-    spec: TowerSpec
-    bases: tuple[str, str]
-    """Of names of tensors of encoder and connector in this file."""
-    encoder: ModelConfig
-    head_dim: int
-    """Of the file; the encoder's heads may be padded."""
-    trained: int
-    """Positions of a side of the table."""
-    out_size: int
-    """Of the rows that stand in place of embeddings."""
-    tile: TileSpec
-    newline: str = ""
-    """The tensor of the row behind each line, if there is one."""
-
-    def has(self, tensor: str) -> bool:
-        """Whether a tensor is of the tower; what pools all of an image is of none."""
-        unused = tuple(self.bases[0] + begin for begin in self.spec.unused)
-        return (tensor.startswith(self.bases) and not tensor.startswith(unused)) or (
-            tensor == self.newline
-        )
-
-
-AnyTower = TowerConfig | QwenTower | PooledTower
 
 
 def processor_of(source: ModelSource) -> Keys:
@@ -139,7 +108,16 @@ def read_tower(source: ModelSource, out_size: int) -> AnyTower:
         raise vision.error("num_channels", vision.raw("num_channels"), str(CHANNELS))
     encoder, dim = _encoder(fields, spec, trained**2 + tile.n_first)
     newline = next((x for x in spec.newlines if x in source.tensors), "".join(spec.newlines[:1]))
-    return TowerConfig(spec, _bases(spec, source), encoder, dim, trained, out_size, tile, newline)
+    return TowerConfig(
+        spec=spec,
+        bases=_bases(spec, source),
+        encoder=encoder,
+        head_dim=dim,
+        trained=trained,
+        out_size=out_size,
+        tile=tile,
+        newline=newline,
+    )
 
 
 def _read_spelled(
@@ -155,7 +133,7 @@ def _read_spelled(
     if isinstance(spec, PooledTowerSpec):
         bases = spec.encoders[i], spec.connectors[i]
         return read_pooled_tower(spec, bases, config, processor, out_size)
-    bases = spec.encoders[i], (spec.mergers or spec.encoders)[i]
+    bases = spec.encoders[i], (spec.connectors or spec.encoders)[i]
     if isinstance(spec, PixtralTowerSpec):
         return read_pixtral_tower(spec, bases, config, processor, out_size)
     vision = config.table("vision_config") or config

@@ -6,22 +6,23 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from kvasir.checkpoints.choose import HARMLESS, Chosen, choose
+from kvasir.checkpoints.fields import Fields
+from kvasir.checkpoints.keys import Keys, listed
+from kvasir.checkpoints.qkv import is_fused
+from kvasir.checkpoints.qwen_tower import read_deepstack
+from kvasir.checkpoints.read_experts import read_mlps
+from kvasir.checkpoints.read_kv import with_kv
+from kvasir.checkpoints.read_latent import latent_heads, read_latent
+from kvasir.checkpoints.read_mixers import read_kv_heads, read_scans, read_taps
+from kvasir.checkpoints.read_multipliers import read_multipliers, score_multiplier
+from kvasir.checkpoints.read_parts import MIXERS, read_parts
+from kvasir.checkpoints.read_rope import read_ropes
+from kvasir.checkpoints.read_streams import read_deviations, read_streams
+from kvasir.checkpoints.tensors import base_of, tensor_name
 from kvasir.core.errors import ModelError
 from kvasir.formats.mapped import TensorTable
-from kvasir.models.choose import HARMLESS, Chosen, choose
 from kvasir.models.family import PixtralTowerSpec, QwenTowerSpec
-from kvasir.models.fields import Fields
-from kvasir.models.keys import Keys, listed
-from kvasir.models.qkv import is_fused
-from kvasir.models.qwen_tower import read_deepstack
-from kvasir.models.read_experts import read_mlps
-from kvasir.models.read_kv import with_kv
-from kvasir.models.read_latent import latent_heads, read_latent
-from kvasir.models.read_mixers import read_kv_heads, read_scans, read_taps
-from kvasir.models.read_multipliers import read_multipliers, score_multiplier
-from kvasir.models.read_parts import MIXERS, read_parts
-from kvasir.models.read_rope import read_ropes
-from kvasir.models.read_streams import read_deviations, read_streams
 from kvasir.models.spec import (
     MAX_HEAD_DIM,
     MAX_LAYERS,
@@ -34,7 +35,6 @@ from kvasir.models.spec import (
     ModelConfig,
     RopeConfig,
 )
-from kvasir.models.tensors import base_of, tensor_name
 from kvasir.weights.source import ModelSource
 
 _GELU_TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")

@@ -6,14 +6,14 @@ import re
 
 import msgspec
 
+from kvasir.checkpoints.beyond import beyond
+from kvasir.checkpoints.fields import Fields
+from kvasir.checkpoints.keys import Keys, listed
+from kvasir.checkpoints.qkv import is_fused, with_qkv
+from kvasir.checkpoints.tensors import base_of, tensor_kinds, tensor_name
 from kvasir.core.errors import ModelError
-from kvasir.models.beyond import beyond
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family
-from kvasir.models.fields import Fields
-from kvasir.models.keys import Keys, listed
-from kvasir.models.qkv import is_fused, with_qkv
-from kvasir.models.tensors import base_of, tensor_kinds, tensor_name
 from kvasir.weights.source import ModelSource
 
 _WRITES = ("ForCausalLM", "LMHeadModel")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from kvasir.checkpoints.dense_layers import ACTS, DenseLayer
 from kvasir.core.errors import ModelError
 from kvasir.formats.types import TensorInfo
-from kvasir.models.dense_layers import ACTS, DenseLayer
 from kvasir.models.spec import ModelConfig
 from kvasir.weights.source import ModelSource
 

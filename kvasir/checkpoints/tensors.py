@@ -8,13 +8,16 @@ from itertools import takewhile
 
 from msgspec.structs import replace
 
-from kvasir.ir.program import Transform, Weight
+from kvasir.checkpoints.label_heads import HEAD_TENSORS
+from kvasir.checkpoints.qkv import with_qkv
+from kvasir.checkpoints.read_latent import HEAD_PARTS
+from kvasir.ir.builder import WeightMaker
+from kvasir.ir.program import Program, Transform, Weight
+from kvasir.models.decoder import record_program
+from kvasir.models.export import NO_EXPORT, Export
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family, TensorNames
-from kvasir.models.label_heads import HEAD_TENSORS
 from kvasir.models.multiplier_spec import Multipliers
-from kvasir.models.qkv import with_qkv
-from kvasir.models.read_latent import HEAD_PARTS
 from kvasir.models.spec import MAX_LAYERS, LayerSpec, ModelConfig, ScanSpec
 from kvasir.weights.transforms import (
     DELTA_ROWS,
@@ -56,7 +59,14 @@ _BASES = ("", "model.", "bert.", "roberta.", "language_model.model.", "model.lan
 and without, alone or as a part of one that sees."""
 
 
-def weight_of(config: ModelConfig) -> Callable[[str, tuple[int, ...]], Weight]:
+def build_program(
+    config: ModelConfig, *, max_positions: int | None = None, export: Export = NO_EXPORT
+) -> Program:
+    """The raw program of a model, with its weights where the files have them."""
+    return record_program(config, weight_of(config), max_positions=max_positions, export=export)
+
+
+def weight_of(config: ModelConfig) -> WeightMaker:
     """How a model's family finds a weight in this kind of file; raises KeyError for a name that the
     family does not have."""
     return partial(_weight, config, _family(config))

@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kvasir.checkpoints.keys import Keys
+from kvasir.checkpoints.unseen import why_unseen
 from kvasir.core.errors import ModelError
 from kvasir.core.tiles import CHANNELS, MAX_TOKENS
 from kvasir.formats.mapped import TensorFile, TensorTable
 from kvasir.models.families.mmproj import MMPROJ
 from kvasir.models.family import Family
-from kvasir.models.keys import Keys
 from kvasir.models.spec import MAX_LAYERS
-from kvasir.models.unseen import why_unseen
 from kvasir.weights.source import ModelSource
 
 Said = dict[str, Any]
-_log = logging.getLogger("kvasir.models")
+_log = logging.getLogger("kvasir.checkpoints")
 _VISION = "clip.vision."
 _UP, _DOWN = "ffn_up", "ffn_down"
 MAX_PIXELS = 1 << 28

@@ -8,11 +8,11 @@ from statistics import NormalDist
 
 from msgspec.structs import replace
 
+from kvasir.checkpoints.fields import Fields
+from kvasir.checkpoints.tensors import MAX_STREAMS, tensor_name
 from kvasir.formats.mapped import TensorTable
-from kvasir.models.fields import Fields
 from kvasir.models.spec import LayerSpec
 from kvasir.models.stream_spec import StreamSpec
-from kvasir.models.tensors import MAX_STREAMS, tensor_name
 
 _SPARSE_LAYERS, _SPARSE = 10, 0.95
 """Of a folder that says nothing and has more layers: the first ones, and the share of zeros."""

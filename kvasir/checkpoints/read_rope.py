@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from kvasir.checkpoints.fields import Fields
+from kvasir.checkpoints.keys import Keys
+from kvasir.checkpoints.read_latent import of_latents
 from kvasir.formats.decode import values_of
 from kvasir.formats.mapped import TensorTable
 from kvasir.ir.ops.places import AXES
-from kvasir.models.fields import Fields
-from kvasir.models.keys import Keys
-from kvasir.models.read_latent import of_latents
 from kvasir.models.rope import ln, ntk_theta
 from kvasir.models.spec import ROPE, ROPE_STILL, ROPE_WINDOW, LayerSpec, RopeAxes, RopeConfig
 

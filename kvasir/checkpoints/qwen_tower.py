@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isqrt
 
+from msgspec.structs import replace
+
+from kvasir.checkpoints.keys import Keys
 from kvasir.core.tiles import CHANNELS, MAX_TOKENS, TileSpec
 from kvasir.ir.bundle import MAX_DEEP
 from kvasir.models.family import QwenTowerSpec
-from kvasir.models.keys import Keys
 from kvasir.models.spec import (
     MAX_LAYERS,
     ROPE,
@@ -18,6 +19,7 @@ from kvasir.models.spec import (
     RopeAxes,
     RopeConfig,
 )
+from kvasir.models.towers import QwenTower
 
 MAX_PATCH = 64
 """Pixels of a side."""
@@ -30,38 +32,6 @@ _EPS = 1e-6
 CLIP_MEAN = 0.48145466, 0.4578275, 0.40821073
 CLIP_STD = 0.26862954, 0.26130258, 0.27577711
 _ACTS = {"silu": "silu", "gelu_tanh": "gelu_pytorch_tanh", "quick_gelu": "quick_gelu"}
-
-
-@dataclass(frozen=True, slots=True)
-class QwenTower:
-    """``encoder`` is a model without vocabulary, whose tokens are patches."""
-
-    spec: QwenTowerSpec
-    prefix: str
-    """Before names of tensors in this file."""
-    encoder: ModelConfig
-    head_dim: int
-    """Of the file; the encoder's heads may be padded."""
-    side: int
-    """Positions of a side of the table; 0: there is none."""
-    out_size: int
-    """Of the rows that stand in place of embeddings."""
-    tile: TileSpec
-    taps: tuple[int, ...] = ()
-    """Layers whose rows are merged, too, and added behind the first layers of the target."""
-    window: int = 0
-    """Tokens of a side of windows; 0: there are none."""
-    full: tuple[int, ...] = ()
-    """Layers that see the whole image, where the others see windows."""
-    merger_prefix: str = ""
-    """Before names of tensors of the merger, if not ``prefix``."""
-    merger_eps: float = _EPS
-    """Of the norm in front of it."""
-    merger_bias: bool = True
-
-    def has(self, tensor: str) -> bool:
-        """Whether a tensor is of the tower."""
-        return tensor.startswith((self.prefix, self.merger_prefix or self.prefix))
 
 
 def read_deepstack(spec: QwenTowerSpec, vision: Keys) -> tuple[int, ...]:
@@ -96,13 +66,21 @@ def read_qwen_tower(
     if out_size and said != out_size:
         raise vision.error(name, said, f"the {out_size} numbers of an embedding")
     taps = read_deepstack(spec, vision)
-    tower = (spec, bases[0], encoder, dim, _side(spec, vision), out_size, tile, taps)
-    merger = bases[1] if spec.mergers else ""
+    tower = QwenTower(
+        spec=spec,
+        bases=bases,
+        encoder=encoder,
+        head_dim=dim,
+        side=_side(spec, vision),
+        out_size=out_size,
+        tile=tile,
+        taps=taps,
+    )
     if not spec.full:
-        return QwenTower(*tower, merger_prefix=merger)
+        return tower
     pixels = vision.integer("window_size", sizes["window_size"], least=tile.unit)
     full = _layers(vision, "fullatt_block_indexes", spec.full, sizes["depth"])
-    return QwenTower(*tower, pixels // tile.fold // tile.patch, full, merger)
+    return replace(tower, window=pixels // tile.fold // tile.patch, full=full)
 
 
 def _side(spec: QwenTowerSpec, vision: Keys) -> int:

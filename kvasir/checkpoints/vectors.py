@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kvasir.checkpoints.dense_layers import dense_layers
+from kvasir.checkpoints.keys import listed
+from kvasir.checkpoints.label_heads import label_head
 from kvasir.core.errors import ModelError, printable
 from kvasir.core.vectors import VectorFacts
-from kvasir.models.dense_layers import dense_layers
-from kvasir.models.keys import listed
-from kvasir.models.label_heads import label_head
 from kvasir.models.spec import ModelConfig
 from kvasir.weights.source import ModelSource
 

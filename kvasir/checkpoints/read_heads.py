@@ -11,15 +11,15 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from kvasir.checkpoints.loaded import LoadedModel, weight_dtype
+from kvasir.checkpoints.read import config_from
+from kvasir.checkpoints.tensors import weight_of
 from kvasir.config.resolved import ModelFacts
 from kvasir.core.errors import ModelError, printable
 from kvasir.formats.types import FORMATS, TensorInfo
 from kvasir.ir.program import FloatArray, Program, Weight
-from kvasir.models.heads import HeadLayout, LoadedHead, is_of_target
-from kvasir.models.loaded import LoadedModel, weight_dtype
-from kvasir.models.read import config_from
+from kvasir.models.heads import DraftHead, HeadLayout, is_of_target
 from kvasir.models.spec import ModelConfig
-from kvasir.models.tensors import weight_of
 from kvasir.weights.bind import Binding, bind
 from kvasir.weights.source import ModelSource, open_model
 
@@ -28,6 +28,24 @@ _N_TAPS = 3
 _INTEGERS = {"I64": "<i8", "I32": "<i4"}
 _COPIES = ("d2t", "t2d", "embed_tokens.weight", "lm_head.weight")
 """Of the target's tensors, or read apart."""
+
+
+class LoadedHead(DraftHead, frozen=True, kw_only=True):
+    source: ModelSource
+    """Of its tensors; the target's own where they lie beside its layers."""
+
+    def weight(self, name: str, shape: tuple[int, ...]) -> Weight:
+        """Where a weight of its program lies."""
+        matrix = name.removesuffix(".bias")
+        if matrix in self.layout.tensors:
+            end = "weight" if matrix == name else "bias"
+            return Weight(name, shape, (f"{self.layout.tensors[matrix]}.{end}",))
+        if not name.startswith("layers."):
+            return weight_of(self.target)(name, shape)
+        found = weight_of(self.config)(name, shape)
+        mark = "layers.0." if self.source.kind == "hf" else "blk.0."
+        sources = tuple(self.layout.layer + x.partition(mark)[2] for x in found.sources)
+        return replace(found, sources=sources)
 
 
 def load_head(method: str, path: str | None, target: LoadedModel) -> LoadedHead:
@@ -109,7 +127,8 @@ def _eagle(source: ModelSource, target: LoadedModel) -> LoadedHead:
     if embed is not None and n_own != n:
         raise _other(source, target, f"it has {n_own} tokens, the target {n}")
     layout = HeadLayout(MappingProxyType({"join": "fc"}), "layers.0.", bias="fc.bias" in table)
-    return LoadedHead("eagle", source, layout, replace(config, block=block), target.config)
+    config = replace(config, block=block)
+    return LoadedHead("eagle", layout, config, target.config, source=source)
 
 
 def _eagle3(source: ModelSource, target: LoadedModel) -> LoadedHead:
@@ -133,12 +152,12 @@ def _eagle3(source: ModelSource, target: LoadedModel) -> LoadedHead:
     )
     return LoadedHead(
         "eagle3",
-        source,
         layout,
         _layer_config(source),
         target.config,
         _taps(source, len(target.config.layers)),
         _ids(source, target),
+        source=source,
     )
 
 
@@ -170,7 +189,7 @@ def _mtp(target: LoadedModel) -> LoadedHead:
             f"tokens (MTP): {why}"
         )
     layout = HeadLayout(MappingProxyType(tensors), layer, norms=True)
-    return LoadedHead("mtp", source, layout, config, target.config)
+    return LoadedHead("mtp", layout, config, target.config, source=source)
 
 
 def _layer_config(source: ModelSource) -> ModelConfig:

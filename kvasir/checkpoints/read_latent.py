@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from kvasir.checkpoints.fields import Fields
 from kvasir.formats.mapped import TensorTable
-from kvasir.models.fields import Fields
 from kvasir.models.spec import MAX_HEAD_DIM, LatentSpec
 
 _KEYS, _VALUES = "attention.key_length", "attention.value_length"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from msgspec.structs import replace
 
+from kvasir.checkpoints.keys import Keys
+from kvasir.checkpoints.qwen_tower import MAX_FOLD, MAX_PATCH, plane_encoder
 from kvasir.core.tiles import MAX_TOKENS, TileSpec
 from kvasir.models.family import PooledTowerSpec
-from kvasir.models.keys import Keys
-from kvasir.models.qwen_tower import MAX_FOLD, MAX_PATCH, plane_encoder
 from kvasir.models.spec import MAX_LAYERS, ModelConfig
+from kvasir.models.towers import PooledTower
 
 MOST_POSITIONS = 1 << 16
 """Of columns, and of lines."""
@@ -20,29 +19,6 @@ _MOST_TOKENS = 280
 _ACT = "gelu_pytorch_tanh"
 _MIDDLE = (0.5, 0.5, 0.5)
 """Pixels from 0 to 1 become numbers from -1 to 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class PooledTower:
-    """``encoder`` is a model without vocabulary, whose tokens are patches."""
-
-    spec: PooledTowerSpec
-    bases: tuple[str, str]
-    """Before names of tensors of encoder and connector in this file."""
-    encoder: ModelConfig
-    head_dim: int
-    """Of the file; the encoder's heads may be padded."""
-    axis: int
-    """Positions of columns, and of lines."""
-    standardizes: bool
-    """Rows have a bias taken away and a factor of each column."""
-    out_size: int
-    """Of the rows that stand in place of embeddings."""
-    tile: TileSpec
-
-    def has(self, tensor: str) -> bool:
-        """Whether a tensor is of the tower."""
-        return tensor.startswith(self.bases)
 
 
 def read_pooled_tower(
@@ -65,8 +41,16 @@ def read_pooled_tower(
         wanted = f"at least {tile.most * tile.fold}, the patches of a side of an image"
         raise vision.error("position_embedding_size", axis, wanted)
     encoder, dim = _encoder(spec, vision)
-    standardizes = vision.flag("standardize", False)
-    return PooledTower(spec, bases, encoder, dim, axis, standardizes, out_size, tile)
+    return PooledTower(
+        spec=spec,
+        bases=bases,
+        encoder=encoder,
+        head_dim=dim,
+        axis=axis,
+        standardizes=vision.flag("standardize", False),
+        out_size=out_size,
+        tile=tile,
+    )
 
 
 def _tile(spec: PooledTowerSpec, vision: Keys, processor: Keys) -> TileSpec:

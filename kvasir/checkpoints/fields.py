@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from kvasir.checkpoints.keys import LARGEST, Item, Keys
 from kvasir.core.errors import ModelError
 from kvasir.models.family import NEUTRAL, Default, Family
-from kvasir.models.keys import LARGEST, Item, Keys
 from kvasir.models.spec import MAX_LAYERS
 
 

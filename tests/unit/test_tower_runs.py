@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kvasir.checkpoints.tower import read_tower
+from kvasir.checkpoints.tower_weights import build_tower
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
 from kvasir.core.request import EngineRequest
@@ -16,8 +18,6 @@ from kvasir.core.tiles import Media, media_at
 from kvasir.exec.canvas import TileRows
 from kvasir.exec.media import MediaRows, MediaSlots
 from kvasir.ir.pieces import TowerPieces
-from kvasir.models.tower import read_tower
-from kvasir.models.tower_programs import build_tower
 from kvasir.sched.scheduler import Scheduler
 from kvasir.timing.cost import NEUTRAL, CostModel, Costs
 from kvasir.timing.towers import SLOW_FLOPS, TowerCosts
@@ -50,14 +50,14 @@ def rows_of(media: Media) -> TileRows:
 
 
 class Both:
-    """A scheduler, and what an executor does with the looks of its plans."""
+    """A scheduler, and what an executor does with the towers of its plans."""
 
     def __init__(
         self, towers: TowerCosts, n_tiles: int, costs: Costs = NEUTRAL, target: float | None = None
     ) -> None:
         config = config_of(128, 4, BUDGET, 64, 4, enable_prefix_caching=False, itl_target=target)
         self.scheduler = Scheduler(config, costs=CostModel(costs, towers))
-        self.scheduler._looking._shelf.limit = limit = n_tiles * TILE_BYTES
+        self.scheduler._towers._cache.limit = limit = n_tiles * TILE_BYTES
         self.given = np.zeros((BUDGET, N_COLUMNS), np.float32)
         self.rows = MediaRows(rows_of, [self.given], np.zeros(BUDGET, np.int32), limit=limit)
         self._slots = MediaSlots()
@@ -106,7 +106,7 @@ def test_what_was_begun_is_not_another_tile(towers: TowerCosts) -> None:
     both.scheduler.cancel(0)
     both.add(1, 2)
     plans += [both.step() for _ in range(5)]
-    ends = [look.end for plan in plans if plan for look in plan.looks]
+    ends = [run.end for plan in plans if plan for run in plan.towers]
     assert ends == [1, 1, 2, 3, 4]
 
 
@@ -118,7 +118,7 @@ def test_who_forgets_begins_again(towers: TowerCosts) -> None:
         if i == 3:
             both.scheduler.forget_media()
         plan = both.step()
-        ends += [look.end for look in plan.looks] if plan else []
+        ends += [run.end for run in plan.towers] if plan else []
     assert ends == [1, 2, 1, 2, 3, 4]
 
 
@@ -131,14 +131,14 @@ def test_tiles_and_text_share_the_room_of_a_step(towers: TowerCosts) -> None:
     both.step()
     for number in (1, 2, 3):
         both.add(number, number)
-    n_looks = []
-    while len(both.scheduler.running) > 1 or not n_looks:
+    n_towers = []
+    while len(both.scheduler.running) > 1 or not n_towers:
         plan = both.step()
         assert plan is not None
         _, seconds, _, _ = both.scheduler.newest
         assert seconds <= 0.03
-        n_looks.append(len(plan.looks))
-    assert max(n_looks) == 2
+        n_towers.append(len(plan.towers))
+    assert max(n_towers) == 2
 
 
 def test_a_slot_is_opened_though_nothing_of_it_is_computed(
@@ -149,8 +149,8 @@ def test_a_slot_is_opened_though_nothing_of_it_is_computed(
     both = Both(towers, 1)
     both.add(0, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(both.scheduler._looking, "reach", lambda making, request, n_most: 0)
+        patch.setattr(both.scheduler._towers, "reach", lambda making, request, n_most: 0)
         plan = both.step()
-    assert plan is not None and (plan.rows, plan.looks) == ((), ()) and len(plan.opens) == 1
+    assert plan is not None and (plan.rows, plan.towers) == ((), ()) and len(plan.opens) == 1
     later = [plan for _ in range(8) if (plan := both.step()) is not None]
     assert any(plan.rows for plan in later) and not any(plan.opens for plan in later)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kvasir.models.fields import Fields
+from kvasir.checkpoints.fields import Fields
 from kvasir.models.spec import MAX_LAYERS
 
 SCAN, ATTENTION, MLP, EXPERTS = "scan", "attention", "mlp", "experts"

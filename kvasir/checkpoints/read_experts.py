@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from kvasir.checkpoints.fields import Fields
+from kvasir.checkpoints.read_parts import EXPERTS, MLP, read_parts
 from kvasir.ir.ops.moe import MAX_EXPERTS, SCORES
-from kvasir.models.fields import Fields
-from kvasir.models.read_parts import EXPERTS, MLP, read_parts
 from kvasir.models.spec import ExpertConfig
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvasir.core.tiles import CHANNELS, TileSpec
-from kvasir.models.family import PixtralTowerSpec
-from kvasir.models.keys import Keys
-from kvasir.models.qwen_tower import (
+from kvasir.checkpoints.keys import Keys
+from kvasir.checkpoints.qwen_tower import (
     CLIP_MEAN,
     CLIP_STD,
     MAX_FOLD,
     MAX_PATCH,
     THETA,
-    QwenTower,
     channels,
     plane_encoder,
 )
+from kvasir.core.tiles import CHANNELS, TileSpec
+from kvasir.models.family import PixtralTowerSpec
 from kvasir.models.spec import MAX_LAYERS, ModelConfig
+from kvasir.models.towers import QwenTower
 
 _EPS = 1e-5
 _TEXT_EPS = 1e-6
@@ -38,14 +38,12 @@ def read_pixtral_tower(
             raise config.error(name, found, repr(wanted))
     encoder = _encoder(spec, vision)
     return QwenTower(
-        spec,
-        bases[0],
-        encoder,
-        encoder.hidden_size // encoder.layers[0].n_heads,
-        0,
-        out_size,
-        _tile(spec, config, vision, processor),
-        merger_prefix=bases[1],
+        spec=spec,
+        bases=bases,
+        encoder=encoder,
+        head_dim=encoder.hidden_size // encoder.layers[0].n_heads,
+        out_size=out_size,
+        tile=_tile(spec, config, vision, processor),
         merger_eps=text.number("rms_norm_eps", _TEXT_EPS),
         merger_bias=config.flag("multimodal_projector_bias", spec.merger_bias),
     )

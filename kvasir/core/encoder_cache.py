@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-SHELF_BYTES = 64 * 2**20
+CACHE_BYTES = 64 * 2**20
 """Of the newest tiles' rows: 17 of 64 rows of 2048 numbers, as one image has, are 9 MB."""
 LEAST_KEPT = 2
 """Tiles: of one that is computed in several chunks all rows are made with the first."""
 
 
-class RowShelf:
+class EncoderCache:
     """Names of tiles, those used last behind the others. Who adds and uses in the same order, and
     ends the same steps, has the same."""
 
-    def __init__(self, limit: int = SHELF_BYTES) -> None:
+    def __init__(self, limit: int = CACHE_BYTES) -> None:
         self.limit = limit
         self._sizes: OrderedDict[bytes, int] = OrderedDict()
         self._n_bytes = 0

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvasir.core.plan import TowerLook
+from kvasir.core.encoder_cache import EncoderCache
+from kvasir.core.plan import TowerRun
 from kvasir.core.request import LOWEST
-from kvasir.core.shelf import RowShelf
 from kvasir.core.tiles import Media
 from kvasir.sched.making import Making
 from kvasir.sched.order import Account
@@ -35,12 +35,12 @@ class _TowerJob:
         return _waits_for(self.request, self.media)
 
 
-class Looking:
+class Towers:
     """Knows what rows an executor has without asking it: both do the same in the same order."""
 
     def __init__(self, costs: CostModel) -> None:
         self._costs = costs
-        self._shelf = RowShelf()
+        self._cache = EncoderCache()
         self._job: _TowerJob | None = None
         self._forgets = False
         self._finished: list[tuple[Request, Media]] = []
@@ -49,7 +49,7 @@ class Looking:
     def forget(self) -> None:
         """The executor does with the next plan."""
         self._forgets = True
-        self._shelf.clear()
+        self._cache.clear()
         self._job = None
 
     def reach(self, making: Making, request: Request, n_most: int) -> int:
@@ -67,23 +67,23 @@ class Looking:
         """The plan is made; whether all rows are forgotten before it."""
         for request, row in zip(making.owners, making.rows, strict=True):
             for media in request.tiles.seen(row.start, row.end):
-                self._shelf.use(media.digest)
-        self._shelf.end_step()
+                self._cache.use(media.digest)
+        self._cache.end_step()
         forgets, self._forgets = self._forgets, False
         return forgets
 
     def landed(self, making: Making, seconds: float, account: Account) -> None:
-        """A plan with looks has run, and its pieces took ``seconds``."""
+        """A plan with towers has run, and its pieces took ``seconds``."""
         if self._costs.towers is None or not making.flops:
             return
         self._costs.towers.observe(making.flops, seconds)
-        for planned in making.looks:
+        for planned in making.towers:
             if planned.request.finish is None:
                 account.owes(planned.request, seconds * planned.flops / making.flops)
 
     def _finish(self, making: Making, towers: TowerCosts, request: Request, media: Media) -> bool:
-        """Whether the rows of a tile are there behind the looks of the plan."""
-        while media.digest not in self._shelf:
+        """Whether the rows of a tile are there behind the towers of the plan."""
+        while media.digest not in self._cache:
             job = self._job
             if job is not None and job.media.digest == media.digest:
                 job.request, job.media = request, media
@@ -98,7 +98,7 @@ class Looking:
         held = self._finished = [x for x in self._finished if _waits_for(*x)]
         sizes = {x.digest: towers.pieces.n_bytes(x) for _, x in held}
         sizes.pop(media.digest, None)
-        if sizes and sum(sizes.values()) + towers.pieces.n_bytes(media) > self._shelf.limit:
+        if sizes and sum(sizes.values()) + towers.pieces.n_bytes(media) > self._cache.limit:
             return None
         self._job = _TowerJob(request, media, towers.pieces.of_media(media))
         return self._job
@@ -111,18 +111,20 @@ class Looking:
         flops = seconds = 0.0
         while end < len(job.flops):
             more = towers.seconds(job.flops[end])
-            is_first = not (n_before or making.looks) and end == job.n_done
+            is_first = not (n_before or making.towers) and end == job.n_done
             if seconds + more > room and not is_first:
                 break
             seconds, flops, end = seconds + more, flops + job.flops[end], end + 1
         if end == job.n_done:
             return False
         job.n_done = end
-        making.look(job.request, TowerLook(job.request.slot, job.media.digest, end), flops, seconds)
+        making.run_tower(
+            job.request, TowerRun(job.request.slot, job.media.digest, end), flops, seconds
+        )
         if end < len(job.flops):
             return False
         self._job = None
-        self._shelf.add(job.media.digest, towers.pieces.n_bytes(job.media))
+        self._cache.add(job.media.digest, towers.pieces.n_bytes(job.media))
         self._finished.append((job.request, job.media))
         return True
 
@@ -133,7 +135,11 @@ def _waits_for(request: Request, media: Media) -> bool:
 
 def _room(making: Making, request: Request, n_before: int) -> float:
     """Seconds that pieces may take beside what is planned, and beside so many tokens of text."""
-    room, decodes, tenant = MOST_SECONDS - making.looked, making.decodes, request.standing.tenant
+    room, decodes, tenant = (
+        MOST_SECONDS - making.tower_seconds,
+        making.decodes,
+        request.standing.tenant,
+    )
     is_ahead = request.rank < making.rank
     if decodes is None or (is_ahead and making.rank == LOWEST):
         return room
@@ -142,7 +148,7 @@ def _room(making: Making, request: Request, n_before: int) -> float:
         load = load.plus(chunk_load(n_before, request.n_computed))
     if making.pace is not None and not is_ahead:
         left = making.pace.left(load, decodes, making.n_prompts[making.rank])
-        room = min(room, left - making.looked)
+        room = min(room, left - making.tower_seconds)
     pace = making.tenant_pace
     if pace is not None and making.streaming - {tenant}:
         spent, contexts = making.spent.get(tenant, 0.0), making.contexts.get(tenant, 0.0)

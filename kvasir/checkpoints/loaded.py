@@ -7,25 +7,25 @@ import logging
 import msgspec
 from msgspec.structs import replace
 
+from kvasir.checkpoints.keys import Keys, listed
+from kvasir.checkpoints.mmproj import eyes_of
+from kvasir.checkpoints.read import config_from
+from kvasir.checkpoints.read_rope import gguf_axes
+from kvasir.checkpoints.tensors import ignorable, weight_of
+from kvasir.checkpoints.tower import read_tower, seeing_family
+from kvasir.checkpoints.unseen import why_unseen
+from kvasir.checkpoints.vectors import vector_facts
 from kvasir.config.resolved import ModelFacts
 from kvasir.core.errors import ModelError, printable
 from kvasir.formats.types import FORMATS
 from kvasir.ir.vocabulary import VocabMap
-from kvasir.models.keys import Keys, listed
-from kvasir.models.mmproj import eyes_of
-from kvasir.models.qwen_tower import QwenTower
-from kvasir.models.read import config_from
-from kvasir.models.read_rope import gguf_axes
 from kvasir.models.spec import ROPE, ModelConfig
-from kvasir.models.tensors import ignorable, weight_of
-from kvasir.models.tower import AnyTower, read_tower, seeing_family
-from kvasir.models.unseen import why_unseen
-from kvasir.models.vectors import vector_facts
+from kvasir.models.towers import AnyTower, QwenTower
 from kvasir.weights.adapter import Merged
 from kvasir.weights.default import default_model
 from kvasir.weights.source import ModelSource, open_model
 
-_log = logging.getLogger("kvasir.models")
+_log = logging.getLogger("kvasir.checkpoints")
 
 
 class LoadedModel(msgspec.Struct, frozen=True):
