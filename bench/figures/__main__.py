@@ -20,9 +20,10 @@ from bench.figures.picture import PICTURES
 from bench.figures.quantized import QUANTIZED
 from bench.figures.readme import README
 from bench.figures.results import Refused
+from bench.figures.structured import STRUCTURED
 
 ROOT = Path(__file__).parents[2]
-BLOCKS: Blocks = {**README, **LIMITS, **INSTALL, **QUANTIZED, **ADVICE, **MACHINES}
+BLOCKS: Blocks = {**README, **LIMITS, **INSTALL, **QUANTIZED, **ADVICE, **MACHINES, **STRUCTURED}
 
 
 LIMITS_PAGE = "bench/results/limits.md"

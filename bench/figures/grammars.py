@@ -122,14 +122,31 @@ def least_ratio(document: dict[str, Any]) -> float:
     return float(min(row["ratio"] for row in document["results"]["rows"]))
 
 
-FREE = (
+def starts(document: dict[str, Any]) -> float:
+    """The longest of two ways to the first token, over the version before masks."""
+    rows = document["rows"]
+    return max(float(row["ratio"]) for row in rows if row["what"].startswith("start, "))
+
+
+FREE: tuple[Target, ...] = (
     Target("rows without a grammar, over the version before there were masks, the worst load",
            "rates-2cores", least_ratio, 0.995, "{:.3f}x"),
+    most("process start to first token, over that version, `run` or `serve`", "versions-2cores",
+         starts, 1.0, "{:.2f}x"),
     *(Target(f"a form of 20 fixed fields, jump-ahead over none, {said}", f"{EXPERIMENTS}jump-ahead",
              results("summary", f"faster_{n}"), bound)
       for (n, said), bound in zip(STREAMS, (2.0, 1.0), strict=True)),
     Target("64 programs in `run_batch`, over the plain batch", f"{EXPERIMENTS}program-batch",
            results("summary", "ratio"), 0.9),
+)  # fmt: skip
+FORKED = f"{EXPERIMENTS}program-fork"
+FORKS = (
+    Target("a fork of three, 1,000 shared tokens and 20 own, 100 outputs: fewer prompt tokens "
+           "computed", FORKED, results("summary", "tokens_ratio"), 2.8),
+    Target("the same: faster than the three in turn", FORKED, results("summary", "in_turn_ratio"),
+           2.5),
+    Target("the same: faster than the three at once, no cache", FORKED,
+           results("summary", "at_once_ratio"), 1.6),
 )  # fmt: skip
 CALLED = "calls-2cores"
 JUMPED = "jumps-2cores"
@@ -180,6 +197,7 @@ GRAMMARS = (
     *COSTS,
     *COSTS_OF_SCHEMAS,
     *FREE,
+    *FORKS,
     *OTHERS,
     *ANSWERS,
     *CALLS,

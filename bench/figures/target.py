@@ -24,13 +24,23 @@ class Target:
     is_timed: bool = True
     """False: a count, bytes or CPU time, which others on the machine do not make better."""
 
+    def value(self) -> float:
+        return self.read(load(self.result, is_timed=self.is_timed))
+
+    def measured(self) -> str:
+        return self.form.format(self.value())
+
+    def wanted(self) -> str:
+        return f"{'at most ' if self.is_most else ''}{self.form.format(self.bound)}"
+
+    def is_met(self) -> bool:
+        value = self.value()
+        return value <= self.bound if self.is_most else value >= self.bound
+
     def row(self) -> str:
-        value = self.read(load(self.result, is_timed=self.is_timed))
-        met = value <= self.bound if self.is_most else value >= self.bound
-        wanted = f"{'at most ' if self.is_most else ''}{self.form.format(self.bound)}"
-        measured = self.form.format(value)
         link = f"[{self.result}]({self.result}.json)"
-        return f"| {self.what} | {wanted} | {measured} | {link} | {'met' if met else 'missed'} |"
+        met = "met" if self.is_met() else "missed"
+        return f"| {self.what} | {self.wanted()} | {self.measured()} | {link} | {met} |"
 
 
 def table(targets: Iterable[Target]) -> str:
