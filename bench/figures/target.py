@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from bench.figures.results import load
 
@@ -24,15 +24,20 @@ class Target:
     is_timed: bool = True
     """False: a count, bytes or CPU time, which others on the machine do not make better."""
 
-    def row(self) -> str:
+    def row(self, folder: str = "") -> str:
+        """``folder``: where the results lie, as seen from the page."""
         value = self.read(load(self.result, is_timed=self.is_timed))
         met = value <= self.bound if self.is_most else value >= self.bound
         wanted = f"{'at most ' if self.is_most else ''}{self.form.format(self.bound)}"
         measured = self.form.format(value)
-        link = f"[{self.result}]({self.result}.json)"
+        link = f"[{self.result}]({folder}{self.result}.json)"
         return f"| {self.what} | {wanted} | {measured} | {link} | {'met' if met else 'missed'} |"
 
 
-def table(targets: Iterable[Target]) -> str:
+class Row(Protocol):
+    def row(self, folder: str) -> str: ...
+
+
+def table(rows: Iterable[Row], folder: str = "") -> str:
     head = ["| what | wanted | measured | result | |", "|---|--:|--:|---|---|"]
-    return "\n".join([*head, *(target.row() for target in targets)]) + "\n"
+    return "\n".join([*head, *(row.row(folder) for row in rows)]) + "\n"
