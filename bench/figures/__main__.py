@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from bench.figures.advice import ADVICE
+from bench.figures.bars import BARS_OF_SERVER
 from bench.figures.blocks import Blocks, fill, loose
 from bench.figures.install import INSTALL
 from bench.figures.limits import LIMITS
@@ -23,7 +24,16 @@ from bench.figures.results import Refused
 from bench.figures.structured import STRUCTURED
 
 ROOT = Path(__file__).parents[2]
-BLOCKS: Blocks = {**README, **LIMITS, **INSTALL, **QUANTIZED, **ADVICE, **MACHINES, **STRUCTURED}
+BLOCKS: Blocks = {
+    **README,
+    **LIMITS,
+    **INSTALL,
+    **QUANTIZED,
+    **ADVICE,
+    **MACHINES,
+    **STRUCTURED,
+    **BARS_OF_SERVER,
+}
 
 
 LIMITS_PAGE = "bench/results/limits.md"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from bench.figures.results import load
 
@@ -37,12 +37,17 @@ class Target:
         value = self.value()
         return value <= self.bound if self.is_most else value >= self.bound
 
-    def row(self) -> str:
-        link = f"[{self.result}]({self.result}.json)"
+    def row(self, folder: str = "") -> str:
+        """``folder``: where the results lie, as seen from the page."""
+        link = f"[{self.result}]({folder}{self.result}.json)"
         met = "met" if self.is_met() else "missed"
         return f"| {self.what} | {self.wanted()} | {self.measured()} | {link} | {met} |"
 
 
-def table(targets: Iterable[Target]) -> str:
+class Row(Protocol):
+    def row(self, folder: str) -> str: ...
+
+
+def table(rows: Iterable[Row], folder: str = "") -> str:
     head = ["| what | wanted | measured | result | |", "|---|--:|--:|---|---|"]
-    return "\n".join([*head, *(target.row() for target in targets)]) + "\n"
+    return "\n".join([*head, *(row.row(folder) for row in rows)]) + "\n"

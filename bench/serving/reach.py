@@ -4,10 +4,12 @@
 
 Each mix is a request drawn from a seed, with fields at their bounds. The other key's stream is
 heard beside each for a short while. ``--output`` gets another part when it is there already:
-``--first`` is the seed of its first mix, and "next" of the part before. ``--judge`` hears the
-worst of all parts again, at length, in turns with plain streams of the first key, so that nothing
-is divided by what was heard in other minutes; ``--mixes 0 --judge`` does that alone. All 300 that
-were wanted are ten parts of ``--mixes 30``, some 100 seconds each, and the judgement.
+``--first`` is the seed of its first mix, and "next" of the part before. What is heard of a mix
+again counts in place of what was heard of it before, so that a part may be of a later commit, which
+it names. ``--judge`` hears the worst of all parts again, at length, in turns with plain streams of
+the first key, so that nothing is divided by what was heard in other minutes; ``--mixes 0 --judge``
+does that alone. All 300 that were wanted are ten parts of ``--mixes 30``, some 70 seconds each, and
+the judgement.
 """
 
 from __future__ import annotations
@@ -224,29 +226,34 @@ def main() -> None:
     if not (args.mixes or args.judge):
         parser.error("nothing to hear: --mixes 0 is for --judge")
     told = opened(args.output)
+    said = {"command": command_line(PROGRAM), "commit": fingerprint()["commit"]}
     if not (args.mixes or told["parts"]):
         parser.error(f"nothing to judge: {args.output} has no parts, hear some with --mixes first")
     with Meter() as meter, stage_of(args.threads) as stage:
         if args.mixes:
             part = screen(stage, args.first, args.mixes)
-            told["parts"].append({"command": command_line(PROGRAM), **part})
+            told["parts"].append({**said, **part})
         if args.judge:
-            each = [x for part in told["parts"] for x in part["each"]]
-            told["judgement"] = {"command": command_line(PROGRAM), **judge(stage, each)}
+            told["judgement"] = {**said, **judge(stage, newest(told["parts"]))}
     last = told["judgement"] if args.judge else told["parts"][-1]
     last["foreign"] = meter.foreign
     write(told, args.output)
 
 
+def newest(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was heard last of each mix: seeds may draw equal ones."""
+    return list({x["mix"]: x for part in parts for x in part["each"]}.values())
+
+
 def opened(output: Path | None) -> dict[str, Any]:
-    """What is kept in ``output``, of this commit, or the beginning of it."""
-    machine = fingerprint()
+    """What is kept in ``output``, or the beginning of it; the machine is that of the last call."""
+    begun = {"kind": "reach", "machine": fingerprint(), "model": default_model().name, "parts": []}
     if output is None or not output.exists():
-        return {"kind": "reach", "machine": machine, "model": default_model().name, "parts": []}
+        return begun
     before: dict[str, Any] = json.loads(output.read_text())
-    if before["machine"]["commit"] != machine["commit"]:
-        sys.exit(f"{output} is of another commit")
-    return before
+    if before["machine"]["cpu_family"] != begun["machine"]["cpu_family"]:
+        sys.exit(f"{output} is of another machine")
+    return {**before, "machine": begun["machine"]}
 
 
 if __name__ == "__main__":

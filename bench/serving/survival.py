@@ -3,9 +3,10 @@
     python -m bench.serving.survival tests --output bench/results/survival.json
     python -m bench.serving.survival pause --output bench/results/survival-pause-2cores.json
 
-``tests`` runs the long forms of the tests and keeps their outcomes. ``pause`` kills an engine under
-64 streams of a real model that have 200 tokens each, and stops one, and compares the pause with a
-warm start and the time that the prompts of as many tokens take, all in one run.
+``tests`` runs the long forms of the tests and keeps their outcomes, each as it is known. ``pause``
+kills an engine under 64 streams of a real model that have 200 tokens each, and stops one, and
+compares the pause with a warm start and the time that the prompts of as many tokens take, all in
+one run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,10 @@ SUITES = {
     "poison among 32 streams, sent 20 times more": ("tests/e2e/test_survival.py", "poison"),
     "engine swapped under its streams": ("tests/e2e/test_survival.py", "swapped"),
     "server killed 20 times beside a batch of 5,000 lines": ("tests/e2e/test_state_kills.py", ""),
+    "server killed 20 times beside 100 responses in the background": (
+        "tests/e2e/test_response_kills.py",
+        "",
+    ),
     "successor takes the sockets at 50 requests a second": ("tests/e2e/test_handover.py", ""),
     "a batch goes on in a successor": ("tests/e2e/test_state_handover.py", ""),
 }
@@ -60,8 +65,9 @@ REPEAT = 3
 PATIENCE = 600.0
 
 
-def run_tests() -> dict[str, Any]:
-    found = {}
+def run_tests() -> Iterator[dict[str, Any]]:
+    """All outcomes so far, after each suite."""
+    found: dict[str, Any] = {}
     for what, (path, names) in SUITES.items():
         with tempfile.NamedTemporaryFile(suffix=".xml") as report:
             command = [sys.executable, "-m", "pytest", "-q", "-s", path, "-k", names]
@@ -76,7 +82,7 @@ def run_tests() -> dict[str, Any]:
             )
             found[what] = {**_outcome(report.name), **_said(done.stdout)}
         print(what, found[what], file=sys.stderr, flush=True)
-    return found
+        yield found
 
 
 def _outcome(report: str) -> dict[str, Any]:
@@ -234,7 +240,10 @@ def main() -> None:
         model = default_model()
         told |= {"model": model.name, "results": measure_pause(model, args.threads)}
     else:
-        told["results"] = run_tests()
+        for found in run_tests():
+            told["results"] = found
+            if args.output is not None:
+                write(told, args.output)
     write(told, args.output)
 
 

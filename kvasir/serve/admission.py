@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -9,6 +10,8 @@ import msgspec
 from kvasir.core.errors import CapacityError, RequestError
 from kvasir.core.messages import EngineStats
 from kvasir.serve.keys.key import UNLIMITED, KeyLimits
+from kvasir.serve.streams import EventStream
+from kvasir.serve.wanted import Size
 
 RESERVE_SHARE = 8
 """Beyond each bound an eighth of it is kept for those who have no more than that eighth."""
@@ -77,6 +80,9 @@ class Admission:
     """Prompt tokens that may wait."""
     n_sent: int = 0
     tokens_sent: int = 0
+    n_to_come: int = 0
+    tokens_to_come: int = 0
+    """Of searches that were taken, and send their beams once their prompts are computed."""
 
     def limits(self, n_slots: int, max_model_len: int) -> AdmissionLimits:
         """With ``n_slots`` choices that run at a time."""
@@ -124,10 +130,22 @@ class Admission:
                 wait_for(over, n_queued, stats),
             )
 
+    def excess(self, streams: Mapping[EventStream, Size], waits: Callable[[int], bool]) -> int:
+        """Prompt tokens, beyond what the queue holds, that wait of requests larger than it: those
+        of choices that have no token yet, or are to come. ``waits``: whether the choice of an id
+        has none."""
+        found = 0
+        for stream, size in streams.items():
+            if size.n_queued_tokens + size.tokens_to_come > self.max_tokens:
+                n_waiting = sum(map(waits, stream.open))
+                n_tokens = size.n_queued_tokens * n_waiting // size.n_choices
+                found += max(0, n_tokens + size.tokens_to_come - self.max_tokens)
+        return found
+
     def queued(self, stats: EngineStats, n_slots: int) -> tuple[int, int]:
         """Choices and prompt tokens that wait, those included that the engine has not seen yet."""
-        n_unseen = self.n_sent - stats.n_received
-        tokens_unseen = self.tokens_sent - stats.tokens_received
+        n_unseen = self._n_unseen(stats)
+        tokens_unseen = self.tokens_sent - stats.tokens_received + self.tokens_to_come
         n_free = _n_free(stats, n_slots)
         if n_unseen <= n_free:
             return stats.n_waiting, stats.tokens_waiting
@@ -135,12 +153,22 @@ class Admission:
 
     def _n_free(self, stats: EngineStats, n_slots: int) -> int:
         """Slots for choices that come now."""
-        return max(0, _n_free(stats, n_slots) - (self.n_sent - stats.n_received))
+        return max(0, _n_free(stats, n_slots) - self._n_unseen(stats))
+
+    def _n_unseen(self, stats: EngineStats) -> int:
+        """Choices that the engine has not received, and will."""
+        return self.n_sent - stats.n_received + self.n_to_come
 
     def sent(self, n: int, n_tokens: int) -> None:
         """So many choices were sent, with as many prompt tokens, each choice counted."""
         self.n_sent += n
         self.tokens_sent += n_tokens
+
+    def expect(self, n: int, n_tokens: int) -> None:
+        """So many choices are to come, with as many prompt tokens; below 0: they came, or will
+        not."""
+        self.n_to_come += n
+        self.tokens_to_come += n_tokens
 
 
 def _n_free(stats: EngineStats, n_slots: int) -> int:

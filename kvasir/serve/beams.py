@@ -139,7 +139,8 @@ class _Driver:
             self._asked, ids = range(first, first + n), itertools.count(first)
             return (x for search in searches for x in search.requests(ids))
 
-        stream = await self._sent(requests, self._size(n, 1, n_tokens))
+        n_beams = 0 if self._stream else self._job.job.params.n - 1
+        stream = await self._sent(requests, self._size(n, 1, n_tokens, n_beams))
         news = await self._collect(stream, n)
         self._client.let_go(self._held)
         self._held, self._asked = self._asked, ()
@@ -166,10 +167,10 @@ class _Driver:
             search.grow(own)
             yield
 
-    def _size(self, n_requests: int, n: int, n_tokens: int) -> Size:
+    def _size(self, n_requests: int, n: int, n_tokens: int, n_beams: int = 0) -> Size:
         job = self._job.job
         n_bytes = bytes_beside(job.media, "", ())
-        return Size(n_requests, n, n_tokens, job.standing, n_bytes)
+        return Size(n_requests, n, n_tokens, job.standing, n_bytes, n_beams)
 
     async def _collect(self, stream: EventStream, n: int) -> dict[int, TokenEvent]:
         news: dict[int, TokenEvent] = {}

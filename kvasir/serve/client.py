@@ -28,7 +28,7 @@ from kvasir.serve.streams import EngineDown, EventStream, FatalRequest
 from kvasir.serve.suspects import Bans, Suspects
 from kvasir.serve.tokenlog import open_log
 from kvasir.serve.totals import without_memory
-from kvasir.serve.wanted import Size, bytes_beside, check_bytes
+from kvasir.serve.wanted import NOTHING, Size, bytes_beside, check_bytes
 from kvasir.timing.records import Holding
 from kvasir.timing.timeline import Timeline
 
@@ -214,32 +214,24 @@ class AsyncClient:
             )
             error.retry_after = self.stats.first_wait
             raise error
+        asked = size.n_choices, size.n_queued_tokens
+        excess = self._admission.excess(self._streams, self._waits) if has_few else 0
         self._admission.check(
-            self.stats,
-            info.max_num_seqs,
-            size.n_choices,
-            size.n_queued_tokens,
-            has_few=has_few,
-            excess=self._excess() if has_few else 0,
+            self.stats, info.max_num_seqs, *asked, has_few=has_few, excess=excess
         )
 
-    def _excess(self) -> int:
-        """Prompt tokens, beyond what the queue holds, that wait of requests larger than it: those
-        of choices that have no token yet."""
-        live, most, n = self.ledger.live, self._admission.max_tokens, 0
-        for stream, size in self._streams.items():
-            if size.n_queued_tokens > most:
-                n_waiting = sum(i not in live or not live[i].log.emitted for i in stream.open)
-                n += max(0, size.n_queued_tokens * n_waiting // size.n_choices - most)
-        return n
+    def _waits(self, request_id: int) -> bool:
+        """Whether a choice has no token yet."""
+        live = self.ledger.live.get(request_id)
+        return live is None or not live.log.emitted
 
     def _has_few(self, new: Size) -> bool:
         """Whether what is kept beyond the bounds may be used. 0.15 ms beside 1,000 streams."""
         owner = new.standing.owner
         mine = [x for x in self._streams.items() if x[1].standing.owner == owner]
         n_choices, n_tokens = self._departed.of(owner, self.stats.n_received)
-        n_choices += new.n_choices + sum(len(stream.open) for stream, _ in mine)
-        n_tokens += new.n_queued_tokens + sum(size.n_queued_tokens for _, size in mine)
+        n_choices += new.n_choices + sum(len(stream.open) + size.n_to_come for stream, size in mine)
+        n_tokens += sum(x.n_queued_tokens + x.tokens_to_come for x in (new, *(y for _, y in mine)))
         is_few = self._admission.is_few(n_choices, n_tokens)
         return is_few and len(mine) < reserve(self._max_requests)
 
@@ -268,7 +260,9 @@ class AsyncClient:
         info, first = self._open_info(), self._next_id
         self._admission.sent(size.n_choices, size.n_queued_tokens)
         self._next_id += size.n_choices
+        self._forget(stream)
         self._streams[stream] = size
+        self._admission.expect(size.n_to_come, size.tokens_to_come)
         self._idle.clear()
         if self._link is None:
             self.wants_engine()
@@ -356,9 +350,13 @@ class AsyncClient:
     def release(self, stream: EventStream) -> None:
         """Every submitted stream is given back once; what still runs is cancelled."""
         self.cancel(stream, tuple(stream.open))
-        self._streams.pop(stream, None)
+        self._forget(stream)
         if not self._streams:
             self._idle.set()
+
+    def _forget(self, stream: EventStream) -> None:
+        size = self._streams.pop(stream, NOTHING)
+        self._admission.expect(-size.n_to_come, -size.tokens_to_come)
 
     def end_thinking(self, ids: Iterable[int]) -> int:
         """As in the ledger."""

@@ -36,6 +36,8 @@ class Size:
     standing: Standing = ALIKE
     n_bytes: int = 0
     """Of the pixels that go with them, of their constraint and of what is predicted."""
+    n_beams: int = 0
+    """Choices of each that come once its prompt is computed: those of a search, but for one."""
 
     @property
     def n_choices(self) -> int:
@@ -45,6 +47,19 @@ class Size:
     def n_queued_tokens(self) -> int:
         """Of the prompts of all choices, as the queue counts them."""
         return self.n * self.n_tokens
+
+    @property
+    def n_to_come(self) -> int:
+        """Choices."""
+        return self.n_requests * self.n_beams
+
+    @property
+    def tokens_to_come(self) -> int:
+        """Of their prompts."""
+        return self.n_beams * self.n_tokens
+
+
+NOTHING = Size(0, 0, 0)
 
 
 def check_bytes(new: Size, others: Iterable[Size]) -> None:

@@ -17,7 +17,10 @@ from kvasir.core.request import Standing
 from kvasir.serve.admission import Admission, wait_for
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.link import Link
+from kvasir.serve.numbered import COMMON, numbered
+from kvasir.serve.streams import EventStream
 from kvasir.serve.suspects import Suspects
+from kvasir.serve.wanted import Size
 from tests.unit.test_deadlines import World
 
 
@@ -247,6 +250,36 @@ def test_one_beyond_the_queue_that_runs_leaves_no_more_room_in_it() -> None:
                 await client.submit([(tuple(range(10)), params)], 1, standing=others)
             with pytest.raises(CapacityError, match=r"180 prompt tokens wait .* holds 180:"):
                 await client.submit([((1, 2), params)], 1, standing=Standing(tenant="new"))
+
+    asyncio.run(run())
+
+
+def test_beams_that_are_to_come_have_their_places() -> None:
+    """Searches send one choice first and the others once its prompt is computed: many of them,
+    each taken for its first, would fill the queue beyond its end and keep everybody out."""
+
+    async def run() -> None:
+        async with client_of(max_requests=99, max_queued_tokens=200) as client:
+            one = Standing(tenant="one")
+            prompt = [(tuple(range(10)), TokenParams(seed=1, max_tokens=1))]
+            await client.submit(prompt, READY.max_num_seqs, standing=one)
+
+            async def search() -> EventStream:
+                client.admit(Size(1, 6, 10, one))
+                first = numbered(prompt, 1, one, COMMON)
+                return await client.open(first, Size(1, 1, 10, one, n_beams=5))
+
+            streams = [await search(), await search()]
+            with pytest.raises(CapacityError, match=r"160 prompt tokens wait and 60 more"):
+                await search()
+            beams = numbered(prompt * 6, 1, one, COMMON)
+            await client.go_on(streams[0], beams, Size(6, 1, 60, one))
+            client.admit(Size(1, 3, 10, one))
+            with pytest.raises(CapacityError, match=r"170 prompt tokens wait and 40 more"):
+                client.admit(Size(1, 4, 10, one))
+            for stream in streams:
+                client.release(stream)
+            assert (client._admission.n_to_come, client._admission.tokens_to_come) == (0, 0)
 
     asyncio.run(run())
 

@@ -10,7 +10,7 @@ import pytest
 
 from bench.peers import poisson
 from bench.serving.mixes import EACH, FIELDS, SIZES, draw
-from bench.serving.reach import N_TURNS, Heard, judge
+from bench.serving.reach import N_TURNS, Heard, judge, newest
 from bench.serving.tenants import ks
 from kvasir.serve.protocol.completions import CompletionRequest
 from tests.endurance import clock
@@ -119,3 +119,8 @@ def test_the_worst_of_all_parts_is_judged_in_turns_with_plain_streams() -> None:
     assert [x["seed"] for x in found["judged"]] == [0, 1, 3, 4]
     assert found["worst"]["p99"]["ratio"] == found["worst"]["longest"]["ratio"] == 1.5
     assert found["worst"]["first"]["ratio"] == 1.0
+
+
+def test_what_is_heard_of_a_mix_again_counts() -> None:
+    first, other, again = ({"mix": mix, "p99": p99} for mix, p99 in (("a", 9), ("b", 2), ("a", 1)))
+    assert newest([{"each": [first, other]}, {"each": [again]}]) == [again, other]
