@@ -117,14 +117,13 @@ ENCODED = {id(item): encode(item) for metadata, _ in GGUF for item in metadata.v
 """What takes most of the time of writing a file, done once."""
 NEWER = (tiny_latent.deepseek_v2(), tiny_state.lfm2(), tiny_gemma.gemma4())
 """Latents, states, keys and values of other layers."""
-HF = tuple(
-    _hf(model)
-    for model in (tiny.llama(**SMALL), tiny.mixtral(), tiny.gemma3(), tiny.qwen3(**SMALL), *NEWER)
-) + (
+SEEING = (
     _seeing(tiny_vision.smolvlm(), tiny_vision.write),
     _seeing(tiny_qwen_vl.qwen2_5_vl(), tiny_qwen_vl.write),
     _seeing(tiny_gemma4_vision.gemma4_vision(), tiny_gemma4_vision.write),
 )
+OLDER = (tiny.llama(**SMALL), tiny.mixtral(), tiny.gemma3(), tiny.qwen3(**SMALL))
+HF = (*map(_hf, (*OLDER, *NEWER)), *SEEING)
 
 
 def write_case(seed: int, folder: Path) -> Path:
