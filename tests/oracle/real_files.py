@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,37 +14,48 @@ from kvasir.formats.gguf import open_gguf
 from tests.gguf_writer import gguf_bytes
 
 FOLDER = "KVASIR_WEIGHTS"
+
+
+class RealFile(NamedTuple):
+    name: str
+    sha256: str
+    family: str
+
+
 FILES = {
-    "qwen2": (
+    "Qwen2.5-Coder-1.5B-Instruct": RealFile(
         "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
         "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        "qwen2",
     ),
-    "gemma3": (
+    "Gemma-3-270M": RealFile(
         "gemma-3-270m-q4_k_m.gguf",
         "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        "gemma3",
     ),
-    "tinyllama": (
+    "TinyLlama-1.1B-Chat": RealFile(
         "tinyllama-1.1b-chat-iq2_xxs.gguf",
         "9ee11adf737960ff06123d5c4fba24d12c5b05ba460a7afa88950fbf2b61add0",
+        "llama",
     ),
-    "stories15m": (
+    "stories15M": RealFile(
         "stories15M.bin",
         "cd590644d963867a2b6e5a1107f51fad663c41d79c149fbecbbb1f95fa81f49a",
+        "llama",
     ),
 }
-"""Names and SHA-256."""
 _EPS = 1e-5
 
 
 def real_file(name: str) -> Path:
     """Skips the test where there is no such file."""
-    file, expected = FILES[name]
-    path = Path(os.environ.get(FOLDER, "")) / file
+    file = FILES[name]
+    path = Path(os.environ.get(FOLDER, "")) / file.name
     if FOLDER not in os.environ or not path.exists():
-        pytest.skip(f"{FOLDER}=FOLDER names where {file} lies")
+        pytest.skip(f"{FOLDER}=FOLDER names where {file.name} lies")
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
-    assert found == expected, f"{path} is another file: {found}"
+    assert found == file.sha256, f"{path} is another file: {found}"
     return path
 
 

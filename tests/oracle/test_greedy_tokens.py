@@ -76,7 +76,7 @@ def keep(name: str, found: Compared) -> None:
     path, import_of = Path(os.environ["KVASIR_KEPT"]), pytest.importorskip
     before = json.loads(path.read_text())["results"] if path.exists() else {}
     versions = {x: import_of(x).__version__ for x in ("torch", "transformers")}
-    results = {**before, name: {"file": FILES[name][0], **asdict(found)}}
+    results = {**before, name: {"file": FILES[name].name, **asdict(found)}}
     command = "KVASIR_WEIGHTS=FOLDER make test-oracle TESTS=tests/oracle/test_greedy_tokens.py"
     report.write(report.report("greedy-tokens", versions, results, command=command), path)
 
@@ -84,8 +84,8 @@ def keep(name: str, found: Compared) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_the_oracle_writes_the_same(name: str, tmp_path: Path) -> None:
     path = real_file(name)
-    if name == "stories15m":
-        path = stories(path, real_file("tinyllama"), tmp_path / "stories15M.gguf")
+    if name == "stories15M":
+        path = stories(path, real_file("TinyLlama-1.1B-Chat"), tmp_path / "stories15M.gguf")
     found = compared(path, written(path))
     print(f"{name}: {found}")
     keep(name, found)
