@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bench.figures.advice import ADVICE
 from bench.figures.blocks import Blocks, fill, loose
+from bench.figures.families import FAMILY_TABLES
 from bench.figures.install import INSTALL
 from bench.figures.limits import LIMITS
 from bench.figures.machines import MACHINES
@@ -22,7 +23,7 @@ from bench.figures.readme import README
 from bench.figures.results import Refused
 
 ROOT = Path(__file__).parents[2]
-BLOCKS: Blocks = {**README, **LIMITS, **INSTALL, **QUANTIZED, **ADVICE, **MACHINES}
+BLOCKS: Blocks = {**README, **LIMITS, **INSTALL, **QUANTIZED, **ADVICE, **MACHINES, **FAMILY_TABLES}
 
 
 LIMITS_PAGE = "bench/results/limits.md"
