@@ -28,7 +28,15 @@ from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.validation.params import check_prompt, resolve_params
 from kvasir.validation.sampling import SamplingParams
-from tests import tiny, tiny_gemma, tiny_latent, tiny_state
+from tests import (
+    tiny,
+    tiny_gemma,
+    tiny_gemma4_vision,
+    tiny_latent,
+    tiny_qwen_vl,
+    tiny_state,
+    tiny_vision,
+)
 from tests.fuzz_values import FLOATS, change_bytes, change_json, near
 from tests.gguf_writer import gguf_bytes, safetensors_bytes
 from tests.gguf_writer import value as encode
@@ -77,6 +85,14 @@ def _hf(model: tiny.TinyModel) -> HfBase:
     return HfBase(files, model.tensors)
 
 
+def _seeing(model: tiny.TinyModel, write: Callable[[tiny.TinyModel, Path], Path]) -> HfBase:
+    """With what its processor says."""
+    with TemporaryDirectory() as folder:
+        found = sorted(write(model, Path(folder)).glob("*.json"))
+        files = {file.name: json.loads(file.read_bytes()) for file in found}
+    return HfBase(_hf(model).files | files, model.tensors)
+
+
 def _sentence_piece(parts: tiny.GgufParts) -> tiny.GgufParts:
     metadata, tensors = parts
     n = len(sentence_piece()["tokenizer.ggml.tokens"])  # type: ignore[arg-type]
@@ -101,10 +117,13 @@ ENCODED = {id(item): encode(item) for metadata, _ in GGUF for item in metadata.v
 """What takes most of the time of writing a file, done once."""
 NEWER = (tiny_latent.deepseek_v2(), tiny_state.lfm2(), tiny_gemma.gemma4())
 """Latents, states, keys and values of other layers."""
-HF = tuple(
-    _hf(model)
-    for model in (tiny.llama(**SMALL), tiny.mixtral(), tiny.gemma3(), tiny.qwen3(**SMALL), *NEWER)
+SEEING = (
+    _seeing(tiny_vision.smolvlm(), tiny_vision.write),
+    _seeing(tiny_qwen_vl.qwen2_5_vl(), tiny_qwen_vl.write),
+    _seeing(tiny_gemma4_vision.gemma4_vision(), tiny_gemma4_vision.write),
 )
+OLDER = (tiny.llama(**SMALL), tiny.mixtral(), tiny.gemma3(), tiny.qwen3(**SMALL))
+HF = (*map(_hf, (*OLDER, *NEWER)), *SEEING)
 
 
 def write_case(seed: int, folder: Path) -> Path:

@@ -1,6 +1,8 @@
 """Runs fuzz cases in child processes, so that a crash, a hang or a flood of memory is one finding.
 
 python -m tests.fuzz_run models 100000 [first seed [NAME.json]]
+
+A file that is there gets the cases behind its own, of the same commit.
 """
 
 from __future__ import annotations
@@ -16,15 +18,16 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 Case = Callable[[int, Path], str]
 MEMORY = 4 << 30
 """Bytes of address space of a child."""
-HANG_SECONDS = 60.0
-"""Of one case."""
+HANG_SECONDS = 60
+"""Of one case, each waited for alone: what stands still together with its watcher does not hang."""
 
 
 @dataclass
@@ -83,8 +86,8 @@ def _line(process: subprocess.Popen[bytes]) -> bytes | None:
     """Of a child that writes one for each case; empty at its end, None when it hangs."""
     stdout = process.stdout
     assert stdout is not None
-    ready, _, _ = select.select([stdout], [], [], HANG_SECONDS)
-    return stdout.readline() if ready else None
+    is_ready = any(select.select([stdout], [], [], 1.0)[0] for _ in range(HANG_SECONDS))
+    return stdout.readline() if is_ready else None
 
 
 def _faults(seed: int, folder: Path) -> str:
@@ -141,7 +144,23 @@ def keep(kind: str, first: int, report: Report, seconds: float, path: Path) -> N
         "seconds": round(seconds),
     }
     command = bench.command_line("python -m tests.fuzz_run")
-    bench.write(bench.report(f"fuzz-{kind}", {}, results, command=command), path)
+    made = bench.report(f"fuzz-{kind}", {}, results, command=command)
+    bench.write(joined(json.loads(path.read_text()), made) if path.exists() else made, path)
+
+
+def joined(kept: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
+    """One result of two whose seeds follow one another. Raises ValueError for any others."""
+    old, new = kept["results"], made["results"]
+    end, commits = old["first_seed"] + old["cases"], [x["machine"]["commit"] for x in (kept, made)]
+    if kept["kind"] != made["kind"] or new["first_seed"] != end or len(set(commits)) > 1:
+        raise ValueError(
+            f"the file has {kept['kind']} up to seed {end} at {commits[0]}; it cannot have "
+            f"{made['kind']} from {new['first_seed']} on at {commits[1]}: name another file"
+        )
+    outcomes = Counter(old["outcomes"]) + Counter(new["outcomes"])
+    sums = {name: old[name] + new[name] for name in ("cases", "findings", "seconds")}
+    commands = f"{kept['command']}; {made['command']}"
+    return {**made, "command": commands, "results": {**old, **sums, "outcomes": dict(outcomes)}}
 
 
 def main(arguments: list[str]) -> int:

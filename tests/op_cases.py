@@ -347,10 +347,12 @@ def _expert_cases() -> Iterator[OpCase]:
         weights = [gate, up, down, *more]
         yield case(name, "experts", [x, chosen, shares], weights, top_k=2, act=act)
     yield case("spread", "spread", [x, shares], top_k=2)
-    pairs = rows("y", "P", 64)
-    yield case(
-        "experts-of-pairs", "experts", [pairs, chosen], [gate, up, down], top_k=2, act="silu"
-    )
+    places = np.argsort(uniform("case/places", (4, 64), 1.0), axis=1).astype(np.float32)
+    order = (Weight("order", (4, 64)), places)
+    yield case("gather-pairs", "gather_pairs", [x, chosen], [order], top_k=2)
+    for name, weighed in (("experts-of-pairs", ()), ("experts-of-sorted-pairs", (shares,))):
+        given = [rows("y", "P", 64), chosen, *weighed]
+        yield case(name, "experts", given, [gate, up, down], top_k=2, act="silu")
     yield case("experts-ungated", "experts", [x, chosen, shares], [up, down], top_k=2, act="relu2")
     for dtype in ("f32", "bf16", "q8"):
         gated: dict[str, Attr] = {

@@ -82,3 +82,9 @@ def sparse(gate: FloatArray, up: FloatArray, act: str) -> FloatArray:
     above = np.where(gate > cut, gate - cut, 0.0)
     assert 0 < (above > 0).mean() < 0.6
     return act_all(above, act) * up
+
+
+def gathered(x: FloatArray, ids: FloatArray, places: FloatArray) -> FloatArray:
+    """Pair rows: of each token with the columns of each of its experts."""
+    experts = [(t, int(expert)) for t, chosen in enumerate(ids) for expert in chosen]
+    return np.array([[x[t, int(i)] for i in places[expert]] for t, expert in experts])

@@ -180,11 +180,13 @@ def gptq(bits: int, group: int, *, sym: bool, version: str = "gptq", **more: obj
 
 
 def in_another_order(kind: Kind, sizes: int | None = None) -> Kind:
-    """The same with inputs in an order of each number of them (act-order): groups of a shuffled
-    matrix, which is stored in the order of the model. ``sizes``: of a first group that is wrong."""
+    """The same with inputs in an order of each number of them (act-order), and of each expert:
+    groups of a shuffled matrix, which is stored in the order of the model. ``sizes``: of a first
+    group that is wrong."""
 
     def store(module: str, w: Array) -> Stored:
-        order = np.random.default_rng(w.shape[1]).permutation(w.shape[1])
+        expert = next((int(x) for x in module.split(".experts.")[1:] for x in x.split(".")[:1]), 0)
+        order = np.random.default_rng(w.shape[1] + 1000 * expert).permutation(w.shape[1])
         stored = kind.store(module, np.ascontiguousarray(w[:, order]))
         back = np.argsort(order)
         dtype, shape, data = stored.tensors[f"{module}.g_idx"]

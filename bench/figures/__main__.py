@@ -14,6 +14,7 @@ from pathlib import Path
 from bench.figures.advice import ADVICE
 from bench.figures.bars import BARS_OF_SERVER
 from bench.figures.blocks import Blocks, fill, loose
+from bench.figures.families import FAMILY_TABLES
 from bench.figures.install import INSTALL
 from bench.figures.limits import LIMITS
 from bench.figures.machines import MACHINES
@@ -33,6 +34,7 @@ BLOCKS: Blocks = {
     **MACHINES,
     **STRUCTURED,
     **BARS_OF_SERVER,
+    **FAMILY_TABLES,
 }
 
 

@@ -101,11 +101,13 @@ CHECKS: Mapping[str, frozenset[str]] = MappingProxyType(
             llama4 llava_onevision mamba2 ministral3 mistral3 mixtral nemotron_h qwen2 qwen2_5_vl
             qwen3_5 qwen3_5_moe qwen3_5_vl qwen3_next qwen3_vl smolvlm"""
         ),
+        "real": _names("bert llama nomic_bert"),
     }
 )
 """By families. "logits": goldens by ``transformers``, of vectors where a family writes nothing;
 "file": the same from the file that llama.cpp's converter makes; "exact": the exactness harness, on
-the native executor. ``tests/unit/test_features.py`` compares this with what the tests run."""
+the native executor; "real": tokens or vectors of real weights. ``tests/unit/test_features.py``
+compares this with what the tests run."""
 
 
 def features(family: Family) -> list[str]:

@@ -107,6 +107,7 @@ def families_text() -> str:
         "logits: within 1e-4 of transformers', from tiny random models",
         "file: the same from a GGUF file as llama.cpp's converter writes it",
         "exact: one answer from every way to compute it, in the exactness harness",
+        "real: greedy tokens, or vectors, of real weights are transformers'",
     ]
     return "\n".join([*_table([head, *rows]), *notes]) + "\n"
 

@@ -165,7 +165,8 @@ def expand_experts(program: Program) -> Program:
         both, act, is_gated = {"top_k": k, "bias": bool(biases)}, op.word("act"), n == 3
         made = hidden if is_gated else f"{op.outs[0]}.up"
         epilogue = {"epilogue": "gated", "act": act} if is_gated else _NO_EPILOGUE
-        first = freeze({**both, **epilogue, "per_pair": not shares})
+        per_pair = program.values[x].shape[0] == "P"
+        first = freeze({**both, **epilogue, "per_pair": per_pair})
         second = freeze({**both, **_NO_EPILOGUE, "per_pair": True})
         edit.replace(
             index,

@@ -13,6 +13,7 @@ from kvasir.formats.types import TensorInfo
 from kvasir.ir.program import Op, Program, Weight
 from kvasir.ir.rewrite import with_ops
 from kvasir.weights.bind import Binding, BoundWeight
+from kvasir.weights.expert_order import matrices_of, with_expert_order
 from kvasir.weights.quantization.integer_rows import input_order
 from kvasir.weights.quantization.integers import IntegerModule, is_sorted
 
@@ -25,7 +26,13 @@ def with_input_order(program: Program, binding: Binding) -> tuple[Program, Bindi
     """A raw program and its weights, with a gather before every op that reads such a matrix. Ops
     that read the same rows in the same order share one. Raises ModelError where another kind of op
     reads one."""
-    orders = {name: order for name, bound in binding.weights.items() if (order := _order(bound))}
+    program, binding = with_expert_order(program, binding)
+    done = {name for op in program.ops for name in matrices_of(op)}
+    orders = {
+        name: order
+        for name, bound in binding.weights.items()
+        if name not in done and (order := _order(bound))
+    }
     if not orders:
         return program, binding
     _check_together(program, binding, orders)
@@ -88,7 +95,7 @@ def _order(bound: BoundWeight) -> bytes:
     if len(bound.tensors) > 1 or not isinstance(module, IntegerModule) or module.k > MAX_INPUTS:
         raise ModelError(
             f"tensor '{bound.tensors[0].name}': inputs of experts in another order (desc_act) are "
-            "not computed: quantize the model without desc_act"
+            "not computed here: quantize the model without desc_act"
         )
     return input_order(module).astype("<f4").tobytes()
 

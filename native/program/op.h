@@ -26,7 +26,7 @@ using Op =
                  MulColumns, Weigh, WeighExperts, HeadNorm, RopeHeads, ShortConv, HeadLinear, LatentWrite,
                  LatentAttention, LinearScan, SquaredRelu, MergeEmbeds, AddEmbeds, Angles, Between, Spread,
                  EmbedIds, JoinColumns, RenameTokens, PlaceLogits, GatherColumns, SparseGate, TakeColumns,
-                 MixStreams, CorrectStreams, AddToStreams, MatchRows>;
+                 MixStreams, CorrectStreams, AddToStreams, MatchRows, GatherPairs>;
 constexpr int32_t kOps = std::variant_size_v<Op>;
 
 const char* op_name(int32_t kind);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests import tiny
 from tests.diff import test_media_exactness, test_state_exactness
 from tests.diff.test_native_exactness import MODELS
 from tests.oracle.cases import ENCODERS, GGUF_MODELS, GOLDEN_MODELS
+from tests.oracle.real_files import FILES
 
 
 def family_of(path: Path) -> str:
@@ -38,6 +40,15 @@ def test_checks_are_those_of_the_tests(tmp_path: Path) -> None:
     for name, seeing in test_media_exactness.MODELS.items():
         exact.add(family_of(tiny.write_hf(seeing.make(), tmp_path / f"exact-{name}")))
     assert exact == CHECKS["exact"]
+
+
+def test_real_weights_are_those_that_were_compared() -> None:
+    """Of encoders and of the default model by tests; of others once, whose results are kept."""
+    path = Path(__file__).parents[2] / "bench/results/greedy-tokens.json"
+    kept = json.loads(path.read_text())["results"] if path.exists() else {}
+    assert all(found["differing"] == 0 for found in kept.values())
+    always = {"bert", "nomic_bert", "llama"}  # tests/encoders, tests/oracle/test_smollm2.py
+    assert always | {FILES[name].family for name in kept} == CHECKS["real"]
 
 
 def test_every_family_has_goldens_of_its_logits() -> None:
@@ -66,6 +77,6 @@ def test_features(name: str, expected: list[str]) -> None:
 def test_it_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["inspect", "families"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert rows[0] == ["family", "GGUF", "logits", "file", "exact", "has"]
+    assert rows[0] == ["family", "GGUF", "logits", "file", "exact", "real", "has"]
     assert [row[0] for row in rows[1 : 1 + len(FAMILIES)]] == sorted(x.name for x in FAMILIES)
-    assert ["mixtral", "llama", "yes", "yes", "yes", "windows,", "experts"] in rows
+    assert ["mixtral", "llama", "yes", "yes", "yes", "-", "windows,", "experts"] in rows

@@ -198,7 +198,7 @@ def expect_experts(case: OpCase) -> FloatArray:
     all_shares = x_of(case, 2) if case.inputs[2:] else np.ones((T, 2))
     for t, (chosen, shares) in enumerate(zip(x_of(case, 1), all_shares, strict=True)):
         for rank, (expert, share) in enumerate(zip(chosen, shares, strict=True)):
-            x = x_of(case)[t if case.inputs[2:] else 2 * t + rank]
+            x = x_of(case)[t if len(x_of(case)) == T else 2 * t + rank]
             first, *up, down = (weight[expert] for _, weight in case.weights)
             h = known.act_all(first @ x, act)
             out[t] += share * (down @ (h * (up[0] @ x) if up else h))
@@ -308,9 +308,7 @@ EXPECT: Mapping[str, Expect] = {
     "rope_heads": expect_rope_heads,
     "attention": expect_attention,
     "mul_columns": lambda case: x_of(case) * x_of(case, 1)[:, 7:16],
-    "gather_columns": lambda case: np.array(
-        [[row[int(i)] for i in w_of(case)] for row in x_of(case)]
-    ),
+    "gather_columns": lambda case: np.array([row[w_of(case).astype(int)] for row in x_of(case)]),
     "weigh": lambda case: np.array([row * w_of(case) for row in x_of(case)]),
     "weigh_experts": lambda case: x_of(case) * w_of(case)[x_of(case, 1).astype(int)],
     "head_linear": lambda case: np.hstack(
@@ -322,6 +320,7 @@ EXPECT: Mapping[str, Expect] = {
     "experts": expect_experts,
     "expert_linear": expect_expert_linear,
     "combine": expect_combine,
+    "gather_pairs": lambda case: known.gathered(x_of(case), x_of(case, 1), w_of(case)),
     "spread": lambda case: np.repeat(x_of(case), 2, axis=0) * x_of(case, 1).reshape(-1, 1),
 }
 

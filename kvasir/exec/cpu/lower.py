@@ -169,7 +169,7 @@ class _Lowering:
             "latent_attention": self._latent_attention,
             "route": self._route,
             "expert_linear": self._expert_linear,
-            "spread": self._spread,
+            **dict.fromkeys(("spread", "gather_pairs"), self._pairs),
             "combine": self._combine,
             "mul_columns": lambda op, base: [replace(base, numbers=integers(op, "column"))],
             "act": self._act,
@@ -388,9 +388,10 @@ class _Lowering:
         ins = (base.ins[0], token, offsets)
         return [replace(base, ins=ins, weights=tuple(weights), numbers=numbers)]
 
-    def _spread(self, op: Op, base: Record) -> list[Record]:
-        place = self.groups[op.ins[1]][1]
-        return [replace(base, ins=(*base.ins, place), numbers=integers(op, "top_k"))]
+    def _pairs(self, op: Op, base: Record) -> list[Record]:
+        n = max((self.program.weights[name].shape[0] for name in op.weights), default=0)
+        ins, numbers = (*base.ins, self.groups[op.ins[1]][1]), integers(op, "top_k")
+        return [replace(self._weighed(op, base), ins=ins, numbers={**numbers, "n_experts": n})]
 
     def _combine(self, op: Op, base: Record) -> list[Record]:
         rows, last = base.ins

@@ -152,10 +152,11 @@ def n_matrices(n_weights: int) -> int:
 )
 def experts(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """MLPs of the chosen experts, summed by weight; weights: gate, up and down, or
-    without a gate up and down, then a bias of each or none. Without a third input rows are of
-    pairs, and simply summed."""
+    without a gate up and down, then a bias of each or none. Rows are of tokens or of pairs; without
+    a third input they are of pairs, and simply summed."""
     k, ids, act = op.integer("top_k"), ins[1].reshape(-1), op.word("act")
-    x, n = np.repeat(wide(ins[0]), k if len(ins) == 3 else 1, axis=0), n_matrices(len(weights))
+    n_times, n = 1 if len(ins[0]) == len(ids) else k, n_matrices(len(weights))
+    x = np.repeat(wide(ins[0]), n_times, axis=0)
     matrices, biases = weights[:n], weights[n:]
     inner = _affine(x, ids, matrices[:-1], biases[:-1])
     h = gated(inner[0], inner[1], act) if n == 3 else f32(activate(inner[0], act))
@@ -186,6 +187,16 @@ def _shares(last: FloatArray) -> FloatArray:
 def spread(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Pair rows: each token's row times the weight of each of its experts."""
     pairs = ins[0][:, None] * ins[1][..., None]
+    return (f32(pairs.reshape(-1, pairs.shape[-1])),)
+
+
+@defines(
+    BOTH, "[r,c] i32[r,top_k] | [n,c] -> [P,c]", attrs=attrs_of(top_k=int), flops=per_element(1)
+)
+def gather_pairs(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Pair rows: each token's row with the columns that each of its experts names, in its place."""
+    columns = weights[0][ins[1].astype(np.int64)].astype(np.int64)
+    pairs = np.take_along_axis(ins[0][:, None], columns, axis=2)
     return (f32(pairs.reshape(-1, pairs.shape[-1])),)
 
 
@@ -234,4 +245,4 @@ def combine(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (weighted_sum(ins[0], _shares(ins[1])),)
 
 
-DEFS = (route, spread, experts, expert_linear, combine)
+DEFS = (route, spread, gather_pairs, experts, expert_linear, combine)

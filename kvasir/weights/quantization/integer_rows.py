@@ -25,6 +25,8 @@ def integer_rows(module: IntegerModule) -> memoryview:
     zeros = module.zeros
     rows[..., 4] = zeros if isinstance(zeros, int) else integers(zeros, module)[:, group_of]
     rows[..., _HEAD:] = codes_of(module).reshape(module.n, n_blocks, block)
+    if module.feeds is not None:
+        rows = rows[input_order(module.feeds)]
     return rows.reshape(-1).data
 
 

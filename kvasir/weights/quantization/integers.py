@@ -58,6 +58,8 @@ class IntegerModule(msgspec.Struct, frozen=True):
     g_idx: TensorInfo | None = None
     """The group of each input, where these are in another order: then columns of the rows are
     sorted by it (``weights/input_order.py`` sorts the inputs)."""
+    feeds: IntegerModule | None = None
+    """What reads the outputs, where it takes them in another order: then rows are in that."""
 
     @property
     def tensors(self) -> tuple[TensorInfo, ...]:

@@ -1,6 +1,7 @@
 #include "program/ops/moe.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "cpu/pack.h"
 
@@ -86,6 +87,28 @@ Spread::Spread(const Record& r, const Workspace& w) : RowOp{w.kernels.spread, {}
   args.k = r.top_k;
   args.ld = args.N = w.columns(r.out[0]);
   args.out = w.floats(r.out[0]);
+}
+
+GatherPairs::GatherPairs(const Record& r, const Workspace& w)
+    : from(w.floats(r.in[0])),
+      order(w.vector(r.weight[0])),
+      ids(w.ints(r.in[1])),
+      place(w.ints(r.in[2])),
+      to(w.floats(r.out[0])),
+      columns(w.columns(r.out[0])),
+      top_k(r.top_k) {
+  for (int64_t i = 0; i < r.n_experts * columns; i++)
+    if (!(order[i] >= 0 && order[i] < float(columns)))
+      throw std::invalid_argument("gather_pairs names a column that is not there");
+}
+
+void GatherPairs::run(const Extent& e, int64_t item, int) const {
+  const int64_t p0 = item * kRowsPerItem * top_k, p1 = std::min(p0 + kRowsPerItem * top_k, e.tokens * top_k);
+  for (int64_t p = p0; p < p1; p++) {
+    const float *x = from + p / top_k * columns, *columns_of = order + ids[p] * columns;
+    float* y = to + place[p] * columns;
+    for (int64_t i = 0; i < columns; i++) y[i] = x[int32_t(columns_of[i])];
+  }
 }
 
 Combine::Combine(const Record& r, const Workspace& w) : RowOp{w.kernels.combine, {}, w.rows_of(r)} {

@@ -54,6 +54,21 @@ struct Spread : RowOp<SpreadArgs> {
   Spread(const Record& r, const Workspace& w);
 };
 
+// in: f32 of the tokens, ids [T, k], place of group_pairs; out: f32 of the sorted pairs; weight: of each expert and
+// column the one that goes there; top_k, n_experts. Plain C++, which all levels share.
+struct GatherPairs {
+  static constexpr const char* kName = "gather_pairs";
+  GatherPairs(const Record& r, const Workspace& w);
+  int64_t items(const Extent& e) const { return ceil_div(e.tokens, kRowsPerItem); }
+  void run(const Extent& e, int64_t item, int thread) const;
+
+  const float *from, *order;
+  const int32_t *ids, *place;
+  float* to;
+  int64_t columns;
+  int32_t top_k;
+};
+
 // in: f32 of the sorted pairs, weights [T, k] or none, place of group_pairs; out: f32; top_k.
 struct Combine : RowOp<CombineArgs> {
   static constexpr const char* kName = "combine";
