@@ -22,7 +22,7 @@ from typing import Any
 
 import httpx
 
-from kvasir.bench.fingerprint import fingerprint
+from kvasir.bench.fingerprint import Meter, fingerprint
 from kvasir.bench.report import command_line
 from kvasir.weights.default import default_model
 from tests.e2e.harness import Server, running_server
@@ -111,6 +111,7 @@ def measured(model: Path, wanted: list[str], n_runs: int) -> dict[str, Any]:
         if not names:
             continue
         with (
+            Meter() as meter,
             tempfile.TemporaryDirectory() as folder,
             servers(model, Path(folder), causes) as server,
         ):
@@ -120,6 +121,8 @@ def measured(model: Path, wanted: list[str], n_runs: int) -> dict[str, Any]:
                 found[name] = judged(name, runs)
                 said = {key: value for key, value in found[name].items() if key != "each"}
                 print(f"{name:16}", said, file=sys.stderr, flush=True)
+        for name in names:
+            found[name]["foreign"] = meter.foreign
     return found
 
 
