@@ -13,6 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def loads(browser: Any, server: Server, n: int) -> dict[str, Any]:
         tab = Tab(browser, server)
         session = tab.context.new_cdp_session(tab.page)
         sizes: list[int] = []
-        session.on("Network.loadingFinished", lambda told: sizes.append(told["encodedDataLength"]))
+        session.on("Network.loadingFinished", partial(add_size, sizes))
         session.send("Network.enable")
         began = time.perf_counter()
         tab.open()
@@ -49,6 +50,10 @@ def loads(browser: Any, server: Server, n: int) -> dict[str, Any]:
         "first_paint_ms": round(statistics.median(painted), 1),
         "ready_ms": round(statistics.median(ready), 1),
     }
+
+
+def add_size(sizes: list[int], told: dict[str, Any]) -> None:
+    sizes.append(told["encodedDataLength"])
 
 
 def heap(session: Any) -> int:
