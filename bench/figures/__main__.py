@@ -16,13 +16,14 @@ from bench.figures.blocks import Blocks, fill, loose
 from bench.figures.install import INSTALL
 from bench.figures.limits import LIMITS
 from bench.figures.machines import MACHINES
+from bench.figures.people import PEOPLE_BLOCKS
 from bench.figures.picture import PICTURES
 from bench.figures.quantized import QUANTIZED
 from bench.figures.readme import README
 from bench.figures.results import Refused
 
 ROOT = Path(__file__).parents[2]
-BLOCKS: Blocks = {**README, **LIMITS, **INSTALL, **QUANTIZED, **ADVICE, **MACHINES}
+BLOCKS: Blocks = {**README, **LIMITS, **INSTALL, **QUANTIZED, **ADVICE, **MACHINES, **PEOPLE_BLOCKS}
 
 
 LIMITS_PAGE = "bench/results/limits.md"
