@@ -43,6 +43,8 @@ PEOPLE = (
            results("median", "tokens_per_second"), 0.99, "{:.3f}x"),
     most("the same: p99 of the gaps between tokens", WATCHED, results("median", "gap_p99_ms"), 1.05,
          "{:.3f}x"),
+    most("the same: one `kvasir top`, of a core", WATCHED, results("top_share_of_a_core"), 0.03,
+         "{:.1%}"),
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 from kvasir.bench.fingerprint import Meter, fingerprint
 from kvasir.bench.report import command_line, write
@@ -54,8 +55,8 @@ def turn(server: Server, n_tokens: int, seed: int) -> dict[str, float]:
 
 
 @contextmanager
-def watching(server: Server) -> Iterator[None]:
-    """The dashboards, and the terminals."""
+def watching(server: Server) -> Iterator[list[psutil.Process]]:
+    """The dashboards, and the terminals, which it gives."""
     ended = threading.Event()
 
     def dashboard() -> None:
@@ -69,7 +70,7 @@ def watching(server: Server) -> Iterator[None]:
         thread.start()
     time.sleep(3)  # what they load is no part of it
     try:
-        yield
+        yield [psutil.Process(top.pid) for top in tops]
     finally:
         ended.set()
         for thread in threads:
@@ -96,15 +97,24 @@ def terminal(server: Server) -> subprocess.Popen[bytes]:
     return process
 
 
+def spent(processes: list[psutil.Process]) -> float:
+    """Seconds of CPU time."""
+    times = [process.cpu_times() for process in processes]
+    return sum(each.user + each.system for each in times)
+
+
 def measure(model: Path, n_tokens: int, n_pairs: int) -> dict[str, Any]:
     options = {"threads": 2, "max_num_seqs": N_STREAMS, "max_model_len": 2048, "tuning": "cached"}
-    plain, watched = [], []
+    plain, watched, shares = [], [], []
     with Meter() as meter, running_server(model, executor="cpu", engine=options) as server:
         turn(server, n_tokens, 0)
         for i in range(n_pairs):
             plain.append(turn(server, n_tokens, 2 * i + 1))
-            with watching(server):
+            with watching(server) as tops:
+                before, began = spent(tops), time.monotonic()
                 watched.append(turn(server, n_tokens, 2 * i + 2))
+                taken = (spent(tops) - before) / N_TOPS
+                shares.append(round(taken / (time.monotonic() - began), 4))
     pairs = list(zip(watched, plain, strict=True))
     ratios = {
         name: [round(one[name] / other[name], 4) for one, other in pairs] for name in plain[0]
@@ -115,6 +125,7 @@ def measure(model: Path, n_tokens: int, n_pairs: int) -> dict[str, Any]:
         "plain": plain,
         "watched": watched,
         "ratios": ratios,
+        "top_share_of_a_core": statistics.median(shares),
         "median": {name: statistics.median(values) for name, values in ratios.items()},
         "foreign": meter.foreign,
     }
