@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.figures.blocks import Blocks
-from bench.figures.results import load
+from bench.figures.results import RESULTS, load
 from bench.figures.serving import counted, most, results
 from bench.figures.target import Target, table
 
@@ -63,8 +63,9 @@ def causes() -> str:
 
 
 def linked() -> str:
-    """The table of targets, as a page of docs links to results."""
-    return table(PEOPLE).replace("](", "](../bench/results/")
+    """The table of targets that there are results of, as a page of docs links to them."""
+    there = [x for x in PEOPLE if (RESULTS / f"{x.result}.json").exists()]
+    return table(there).replace("](", "](../bench/results/")
 
 
 PEOPLE_BLOCKS: Blocks = {"people": linked, "causes": causes}
