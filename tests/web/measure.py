@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,7 @@ def conversation(browser: Any, server: Server, n_tokens: int) -> dict[str, Any]:
 
 
 def measured(n_tokens: int, n_loads: int) -> dict[str, Any]:
-    from playwright import sync_api
-
+    sync_api = import_module("playwright.sync_api")
     with (
         Meter() as meter,
         tempfile.TemporaryDirectory() as folder,
