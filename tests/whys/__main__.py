@@ -122,7 +122,7 @@ def measured(model: Path, wanted: list[str], n_runs: int) -> dict[str, Any]:
                 said = {key: value for key, value in found[name].items() if key != "each"}
                 print(f"{name:16}", said, file=sys.stderr, flush=True)
         for name in names:
-            found[name]["foreign"] = meter.foreign
+            found[name]["beside"] = meter.foreign  # neighbours that were put there, too
     return found
 
 
