@@ -27,8 +27,8 @@ class Machine:
         self.timeline = Timeline(lambda: self.now)
         self.n = 0
 
-    def mark(self, kind: str, n_tokens: int = 0, *, of: int = 1) -> None:
-        self.timeline.add(Mark(of, self.now, kind, n_tokens))
+    def mark(self, kind: str, n_tokens: int = 0, detail: str = "", *, of: int = 1) -> None:
+        self.timeline.add(Mark(of, self.now, kind, n_tokens, detail))
 
     def step(
         self,
@@ -69,6 +69,7 @@ class Machine:
         received: float | None = None,
         compile_seconds: float = 0.0,
         loads: bool = False,
+        has_masks: bool = False,
         unread: Unread = all_read,
     ) -> Why:
         story = self.timeline.story(1)
@@ -76,7 +77,7 @@ class Machine:
         costs = at_once(fitted(self.timeline.recent(5000)[:240], N_PROMPT))
         steps = self.timeline.steps_of(1)
         begun = story.arrived if received is None else received
-        began = Began(begun, compile_seconds, loads)
+        began = Began(begun, compile_seconds, loads, has_masks)
         return at_once(explain(story, steps, costs, PLACES, began, unread))
 
 
@@ -91,13 +92,20 @@ def wait(machine: Machine, beside: tuple[int, ...], blocks_free: int) -> None:
 
 def slots(machine: Machine) -> float:
     began = machine.now
-    wait(machine, (10, 11, 12, 13), 100)
+    wait(machine, (-4, -3, -2, -1), 100)
     return machine.now - began
 
 
 def blocks(machine: Machine) -> float:
     began = machine.now
     wait(machine, (10, 11), 1)
+    return machine.now - began
+
+
+def passed(machine: Machine) -> float:
+    """All places are taken, the last by who came later."""
+    began = machine.now
+    wait(machine, (-4, -3, -2, 10), 100)
     return machine.now - began
 
 

@@ -18,6 +18,7 @@ from bench.figures.families import FAMILY_TABLES
 from bench.figures.install import INSTALL
 from bench.figures.limits import LIMITS
 from bench.figures.machines import MACHINES
+from bench.figures.people import PEOPLE_BLOCKS
 from bench.figures.picture import PICTURES
 from bench.figures.quantized import QUANTIZED
 from bench.figures.readme import README
@@ -35,6 +36,7 @@ BLOCKS: Blocks = {
     **STRUCTURED,
     **BARS_OF_SERVER,
     **FAMILY_TABLES,
+    **PEOPLE_BLOCKS,
 }
 
 

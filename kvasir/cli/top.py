@@ -27,7 +27,7 @@ from kvasir.cli.top_text import ServerLook, ServerWatch, as_text, to_json
 @click.option(
     "--interval",
     type=click.FloatRange(0.2, 60.0),
-    default=1.0,
+    default=0.5,
     show_default=True,
     help="Seconds between two looks, over which rates are taken.",
 )

@@ -85,6 +85,8 @@ class OnDisk(msgspec.Struct, frozen=True):
     """Full blocks of the sequence in memory and on disk together."""
     names: tuple[tuple[int, int, bytes], ...] = ()
     """(index of the block, group, name) of all that is to be loaded."""
+    since: float = 0.0
+    """When they were asked for."""
 
 
 class _Loading(msgspec.Struct, frozen=True):
@@ -285,7 +287,7 @@ class DiskTier:
             for group, window in enumerate(self._windows)
             if i >= self._first(start, depth, window) and (window or i >= reach)
         ]
-        return OnDisk(depth, tuple(wanted))
+        return OnDisk(depth, tuple(wanted), self._clock())
 
     def _first(self, start: int, depth: int, window: int) -> int:
         """First block from ``start`` on that a token after ``depth`` blocks sees."""

@@ -15,6 +15,7 @@ from kvasir.sched.making import Making
 from kvasir.sched.order import Account, Order
 from kvasir.sched.preempt import slots_for
 from kvasir.sched.request import Request
+from kvasir.timing.records import ITS_TURN
 from kvasir.timing.timeline import Timeline
 
 _SENIORITY = attrgetter("seniority")
@@ -86,7 +87,7 @@ class Queues:
             if not self.running or self.running[-1].rank != LOWEST:
                 self._is_urgent = True
                 return None
-            self._preempt(self.waiting.gives_way(self.running))
+            self._preempt(self.waiting.gives_way(self.running), ITS_TURN)
             found = self._match(request)
         if found.on_disk is None:  # nobody gives way before its blocks are read; its room is kept
             self._is_urgent = True
@@ -109,7 +110,7 @@ class Queues:
             if victim.slot in self._making.opened:
                 continue
             if self._startable(request, may_reclaim=True) is not None:
-                self._preempt(victim)
+                self._preempt(victim, ITS_TURN)
                 return self._start(request, self._match(request))
         return None
 
@@ -290,6 +291,8 @@ class Queues:
         self.waiting.remove(request)
         insort(self.running, request, key=_SENIORITY)
         self._account.start(request)
+        if found.n_loaded and found.on_disk is not None:
+            self._timeline.mark(request.id, "read", found.n_loaded, since=found.on_disk.since)
         self._timeline.mark(request.id, "started", found.n_tokens)
         if not request.n_preempted:
             self._counters.tokens_waiting -= request.n_prompt
@@ -297,10 +300,10 @@ class Queues:
             self._timeline.mark(request.id, "swapped_in", found.n_loaded)
         return request
 
-    def _preempt(self, victim: Request) -> None:
+    def _preempt(self, victim: Request, why: str = "") -> None:
         """A running request waits again: outputs stay, KV is computed again or cached."""
         self._stop(victim)
-        self._timeline.mark(victim.id, "preempted", victim.n_computed)
+        self._timeline.mark(victim.id, "preempted", victim.n_computed, why)
         victim.restart(self._timeline.clock())
         self.waiting.push(victim)
         self._counters.n_preemptions += 1

@@ -134,6 +134,7 @@ def _choice(
         min(served.received or story.arrived, story.arrived),
         served.compile_seconds,
         served.waits_for_model,
+        served.has_masks,
     )
     why = yield from explain(story, steps[-MAX_STEPS:], costs, places, began, unread)
     what, remedy = sentence(why, places)

@@ -166,7 +166,8 @@ async def answer(
         waits = client.state != "ready" or began < client.ready_at
         what = (envelope.id, first, n_choices, owner, model.root)
         due = resolved.job.standing.ttft_by
-        served = Served(*what, seconds, began, waits, due, exchange.backpressure)
+        held = any([params.constraint for params in resolved.job.resolved])
+        served = Served(*what, seconds, began, waits, due, held, exchange.backpressure)
         exchange.note({"response": envelope.id})
         service.served.add(served)
         job = resolved.job

@@ -31,6 +31,8 @@ class Served(msgspec.Struct, frozen=True):
     """Whether the engine was loaded or started for it, or while it waited."""
     ttft_by: float = inf
     """When its first token was due, as it asked."""
+    has_masks: bool = False
+    """Whether a grammar held its choices."""
     backpressure: Backpressure | None = None
     """Of who listened from the start."""
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+ITS_TURN = "turn"
+"""Detail of a preemption for a place that another was to have, and not for blocks."""
+
 
 class StepRecord(msgspec.Struct, frozen=True, gc=False, tag="step"):
     """One step without its tokens. Requests are named by their engine ids."""
@@ -56,7 +59,8 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of a request's life. Times are seconds; ``at`` counts from its arrival.
 
     ``kind``: "compiled" (before that: its constraint was made, beside the steps of others),
-    "queued" (waits for slot and blocks), "prefix_hit", "prefill" (one chunk), "decode"
+    "queued" (waits for slot and blocks), "read" (the end of that wait: blocks were read from disk),
+    "prefix_hit", "prefill" (one chunk), "decode"
     (consecutive steps of one token, of a draft, or of forced tokens), "preempted", "swapped_in"
     (from disk, after a preemption), "replayed" (by another engine), "undrafted" (decode steps
     without drafts, where there could be some, told at the end), "finished".
@@ -66,8 +70,8 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float
     seconds: float = 0.0
     tokens: int = 0
-    """Of a hit, a chunk, a swap; of a preemption those whose entries were given up; of a decode
-    span those computed, drafted ones included."""
+    """Of a read, a hit, a chunk, a swap; of a preemption those whose entries were given up; of a
+    decode span those computed, drafted ones included."""
     start: int = 0
     """First token of a chunk."""
     forced: int = 0
@@ -80,7 +84,7 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     slowest: float = 0.0
     """Longest time between the ends of two consecutive decode steps of the span."""
     detail: str = ""
-    """Of "finished" and "undrafted": why."""
+    """Of "finished", "undrafted" and "preempted": why."""
 
 
 class Holding(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from kvasir.timing.why import EnginePlaces, Why
 
 SENTENCES: Mapping[str, tuple[str, str]] = {
     "grammar": (
-        "its schema, grammar or expression was compiled",
+        "its schema, grammar or expression was compiled, or the next mask of it made",
         "send the same one again: it is compiled once; or make it smaller",
     ),
     "before": (
@@ -27,6 +27,14 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "it waited for KV blocks: fewer were free than its prompt needs",
         "raise --kv-memory, store keys and values smaller (--kv-cache-dtype int8), or shorten "
         "prompts and max_tokens",
+    ),
+    "disk": (
+        "what --kv-disk has of its prompt was read",
+        "put --kv-disk on a faster disk, or keep more in memory (--kv-memory)",
+    ),
+    "prompt": (
+        "its own prompt was computed",
+        "begin prompts alike, since what they share is computed once; or shorten it",
     ),
     "turn": (
         "others were served first",

@@ -151,6 +151,8 @@ class _Writer:
         self._spans: list[Span] = []
         self._run: _Run | None = None
         self._is_waiting = True
+        self._read: Mark | None = None
+        """What is being read for it from disk."""
 
     def decodes(self, stretch: _Stretch) -> None:
         """What of ``stretch`` lies in this life, cut where a mark falls."""
@@ -205,10 +207,14 @@ class _Writer:
         at = mark.at - self._arrived
         if mark.kind == "queued":
             return
+        if mark.kind == "read":
+            self._read = mark
+            return
         if self._is_waiting and mark.kind in ("started", "finished"):
             self._is_waiting = False
             self._add("queued", self._since - self._arrived, seconds=mark.at - self._since)
         if mark.kind == "started":
+            self._tell_read(mark.at)
             if mark.n_tokens:
                 self._add("prefix_hit", at, tokens=mark.n_tokens)
             return
@@ -221,6 +227,12 @@ class _Writer:
         if mark.kind in ("preempted", "replayed"):
             self._since, self._is_waiting = mark.at, True
         self._add(mark.kind, at, tokens=mark.n_tokens, detail=mark.detail)
+
+    def _tell_read(self, end: float) -> None:
+        read, self._read = self._read, None
+        if read is not None:
+            at = read.at - self._arrived
+            self._add("read", at, seconds=end - read.at, tokens=read.n_tokens)
 
     def done(self) -> tuple[Span, ...]:
         while self._waiting:

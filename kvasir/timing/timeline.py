@@ -92,7 +92,7 @@ class Timeline:
         since: float | None = None,
     ) -> None:
         """A turning point; ``kind`` is "started", or one of ``Span``'s without duration, or
-        "compiled", which began at ``since``."""
+        "compiled" or "read", which began at ``since``."""
         if request_id in self._live:
             at = self.clock() if since is None else since
             self._tell(Mark(request_id, at, kind, n_tokens, detail))

@@ -7,18 +7,19 @@ theirs; what is beyond both is the machine's.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from kvasir.timing.cost import CostModel, Load, chunk_load
-from kvasir.timing.records import Span, StepRecord, Story
+from kvasir.timing.records import ITS_TURN, Span, StepRecord, Story
 
 LEAST_SECONDS = 0.05
 LEAST_SHARE = 0.1
 """Of the whole time: a cause of less than either is not worth naming."""
+MAIN_SHARE = 0.5
+"""Of the time alone: a prompt that takes more than this is a cause like those of others."""
 MIN_FITTED = 32
 """Steps that a cost model needs before it says anything."""
 MAX_FITTED = 384
@@ -30,6 +31,10 @@ PIECE = 16
 WALK = 128
 """Steps billed before that: half a millisecond."""
 
+SLOWED = 1.2
+"""Of what its steps were expected to take: where they took more, so did what is between them."""
+
+BREAKS = ("preempted", "replayed")
 OWN = ("prompt", "answer")
 """Causes that a request has alone, too."""
 
@@ -58,6 +63,8 @@ class Began(NamedTuple):
     """That its constraint was compiled."""
     waits_for_model: bool = False
     """Whether the model was loaded or started meanwhile."""
+    has_masks: bool = False
+    """Whether it has a constraint: between two of its steps it waits for a mask."""
 
 
 Unread = Callable[[float], float]
@@ -78,7 +85,8 @@ class Why(msgspec.Struct, frozen=True):
     parts: tuple[TimePart, ...]
     """One of each cause that took any time, in the order in which they began."""
     cause: str | None
-    """Of most of the time that it would not have taken alone, where that is worth naming."""
+    """Of most of the time that it would not have taken alone, or of its prompt, where that is most
+    of what it takes alone and more than any of these; None where nothing is worth naming."""
 
 
 def fitted(steps: Sequence[StepRecord], n_usual: int) -> Generator[None, None, CostModel]:
@@ -107,17 +115,25 @@ def explain(
     received = began.received
     bill = _Bill(received)
     before = max(0.0, story.arrived - received)
-    grammar = min(before, began.compile_seconds)
+    made = sum([span.seconds for span in story.spans if span.kind == "compiled"])  # by the engine
+    grammar = min(before, began.compile_seconds + made)
     bill.add("grammar", received, grammar)
     rest = "load" if began.waits_for_model else "before"
     bill.add(rest, received + grammar, before - grammar)
-    end = _waits(bill, story, steps, places)
-    yield
-    alone, end = yield from _Steps(bill, story, costs).walk(steps, end)
+    end = yield from _waits(bill, story, steps, places)
+    between = "grammar" if began.has_masks else "engine"
+    alone, end = yield from _Steps(bill, story, costs, between).walk(steps, end)
     end = max(end, story.arrived)
     late = unread(end)
     bill.add("reader", end, late)
     return bill.why(end + late - received, alone)
+
+
+class _Wait(NamedTuple):
+    cause: str
+    begin: float
+    """On the engine's clock, as ``end``."""
+    end: float
 
 
 class _Bill:
@@ -142,73 +158,110 @@ class _Bill:
             if spent > 1e-6
         ]
         parts.sort(key=lambda part: part.at)
-        others = [part for part in parts if part.cause not in OWN]
-        most = max(others, key=lambda part: part.seconds, default=None)
+        long = [x for x in parts if x.cause == "prompt" and x.seconds > MAIN_SHARE * alone]
+        causes = [part for part in parts if part.cause not in OWN] + long
+        most = max(causes, key=lambda part: part.seconds, default=None)
         is_much = most is not None and most.seconds > max(LEAST_SECONDS, LEAST_SHARE * seconds)
         if most is None or not is_much:
             return Why(round(seconds, 6), round(alone, 6), tuple(parts), None)
         return Why(round(seconds, 6), round(alone, 6), tuple(parts), most.cause)
 
 
-def _waits(bill: _Bill, story: Story, steps: Sequence[StepRecord], places: EnginePlaces) -> float:
+def _waits(
+    bill: _Bill, story: Story, steps: Sequence[StepRecord], places: EnginePlaces
+) -> Generator[None, None, float]:
     """Bills what it waited for before its rows; returns when the last span ended."""
     before: Span | None = None
     end = story.arrived
     for span in story.spans:
         at = story.arrived + span.at
         end = max(end, at + max(span.seconds, 0.0))
-        if span.kind == "queued":
-            bill.add(_cause(before, at, span, story, steps, places), at, span.seconds)
-        if span.kind in ("preempted", "replayed"):
+        if span.kind == "queued" and before is not None:
+            bill.add(_broken(before), at, span.seconds)
+        elif span.kind == "queued":
+            read = _read_seconds(story, span)
+            waited = span.seconds - read
+            short = yield from _shortage(story, steps, at, waited, places)
+            for cause, begin, seconds in short:
+                bill.add(cause, begin, seconds)
+            bill.add("disk", at + waited, read)
+        if span.kind in BREAKS:
             before = span
         elif span.kind in ("prefill", "decode"):
             before = None
     return end
 
 
-def _cause(
-    before: Span | None,
-    at: float,
-    span: Span,
-    story: Story,
-    steps: Sequence[StepRecord],
-    places: EnginePlaces,
-) -> str:
-    """Of a wait: what was short in most of the steps meanwhile."""
-    if before is not None:
-        return "preemption" if before.kind == "preempted" else "restart"
+def _broken(span: Span) -> str:
+    """By whom a request was, that is computed again."""
+    if span.kind == "replayed":
+        return "restart"
+    return "turn" if span.detail == ITS_TURN else "preemption"
+
+
+def _again(story: Story) -> Iterator[_Wait]:
+    """What it waited for after it had begun."""
+    before: Span | None = None
+    for span in story.spans:
+        if span.kind == "queued" and before is not None:
+            at = story.arrived + span.at
+            yield _Wait(_broken(before), at, at + span.seconds)
+        before = span if span.kind in BREAKS else before
+
+
+def _read_seconds(story: Story, wait: Span) -> float:
+    """At the end of ``wait``, until it started: blocks were read from disk."""
+    end = wait.at + wait.seconds
+    return sum([x.seconds for x in story.spans if x.kind == "read" and wait.at <= x.at <= end])
+
+
+def _shortage(
+    story: Story, steps: Sequence[StepRecord], at: float, seconds: float, places: EnginePlaces
+) -> Generator[None, None, list[tuple[str, float, float]]]:
+    """What was short in the steps of a wait, in the order in which it began: (cause, when, its part
+    of ``seconds``). Where all places are taken, also by somebody who came later, others went
+    first."""
     n_blocks = -(-story.n_prompt // places.block_size)
-    found = {"slots": 0.0, "blocks": 0.0, "turn": 0.0}
-    for step in steps:
-        if at <= step.at < at + span.seconds:
-            full = step.n_rows >= places.n_slots
-            scarce = "blocks" if step.blocks_free < n_blocks else "turn"
-            found["slots" if full else scarce] += step.seconds
-    return max(found, key=lambda name: found[name]) if any(found.values()) else "turn"
+    found: dict[str, float] = {}
+    begins: dict[str, float] = {}
+    for i, step in enumerate(steps):
+        if i % WALK == 0:
+            yield
+        if not at <= step.at < at + seconds:
+            continue
+        if step.n_rows < places.n_slots:
+            cause = "blocks" if step.blocks_free < n_blocks else "turn"
+        else:
+            cause = "turn" if _newest(step) > story.id else "slots"
+        begins.setdefault(cause, step.at)
+        found[cause] = found.get(cause, 0.0) + step.seconds
+    total = sum(found.values())
+    if not total:
+        return [("turn", at, seconds)]
+    return [(cause, begins[cause], seconds * each / total) for cause, each in found.items()]
+
+
+def _newest(step: StepRecord) -> int:
+    """Who of its requests came last: their numbers only grow."""
+    others = (*step.chunks, *step.drafts, *step.forced)
+    return max(max(step.decodes, default=0), max([each[0] for each in others], default=0))
 
 
 class _Steps:
     """Bills the steps of a request, one after another."""
 
-    def __init__(self, bill: _Bill, story: Story, costs: CostModel | None) -> None:
+    def __init__(self, bill: _Bill, story: Story, costs: CostModel | None, between: str) -> None:
+        """``between``: what it waits for between its steps."""
+        self._cause_between = between
         self._bill = bill
         self._story = story
         self._costs = costs
         self._n_seen = story.n_prompt
         """Tokens that its next decoded row sees."""
         self._computed = 0
-        """Tokens of its prompt that were computed once."""
-        self._breaks = sorted(
-            (story.arrived + x.at, x.kind)
-            for x in story.spans
-            if x.kind in ("preempted", "replayed")
-        )
-        self._break_times = [at for at, _ in self._breaks]
-        self._waits = [
-            (story.arrived + x.at, story.arrived + x.at + x.seconds)
-            for x in story.spans
-            if x.kind == "queued"
-        ]
+        """Tokens that were computed once."""
+        self._breaks = [(story.arrived + x.at, _broken(x)) for x in story.spans if x.kind in BREAKS]
+        self._waits = list(_again(story))
         self._members: tuple[int, ...] = ()
         """Who decoded in the last step that was looked at, and whether it was among them."""
         self._is_member = False
@@ -218,6 +271,8 @@ class _Steps:
         """Seconds of the steps that are expected of each cause."""
         self._measured = 0.0
         """Seconds of all of them."""
+        self._between = 0.0
+        """Seconds between two in which nothing is known to have happened."""
 
     def walk(
         self, steps: Sequence[StepRecord], end: float
@@ -251,6 +306,9 @@ class _Steps:
         for cause, seconds in self._expected.items():
             self._bill.add(cause, self._first[cause], seconds * scale)
         self._bill.add("machine", min(self._first.values(), default=0.0), self._measured - expected)
+        is_slowed = self._measured > SLOWED * expected
+        between = "machine" if is_slowed else self._cause_between
+        self._bill.add(between, self._first.get("between", 0.0), self._between)
         return scale
 
     def _expect(self, cause: str, at: float, seconds: float) -> None:
@@ -259,16 +317,14 @@ class _Steps:
             self._expected[cause] = self._expected.get(cause, 0.0) + seconds
 
     def _gap(self, last: float, begin: float) -> None:
-        """Between two of its steps; but for what it waited in a queue, which comes behind breaks
-        alone."""
-        first = bisect_left(self._break_times, last)
-        kinds = [kind for _, kind in self._breaks[first : bisect_right(self._break_times, begin)]]
-        if not kinds:
-            self._bill.add("engine", last, begin - last)
+        """Between two of its steps; but for what it waited in a queue."""
+        waits = [x for x in self._waits if x.begin < begin and last < x.end]
+        if not waits:
+            self._first.setdefault("between", last)
+            self._between += begin - last
             return
-        waited = sum(max(0.0, min(begin, b) - max(last, a)) for a, b in self._waits)
-        cause = "restart" if "replayed" in kinds else "preemption"
-        self._bill.add(cause, last, begin - last - waited)
+        waited = sum([min(begin, x.end) - max(last, x.begin) for x in waits])
+        self._bill.add(waits[-1].cause, last, begin - last - waited)
 
     def _step(self, step: StepRecord, row: OwnRow) -> float:
         """Bills one; returns what its row costs alone, if that was not computed before."""
@@ -302,13 +358,14 @@ class _Steps:
         """Whose fault the request's own row is, and whether it was computed before."""
         if row.kind != "prefill":
             self._n_seen += row.n_tokens
+            self._computed = self._n_seen
             return "answer", False
         end = row.start + row.n_tokens
         if row.start >= self._computed:
             self._computed = end
             return "prompt", False
-        passed = [kind for when, kind in self._breaks if when <= at]
-        return ("restart" if passed and passed[-1] == "replayed" else "preemption"), True
+        passed = [cause for when, cause in self._breaks if when <= at]
+        return passed[-1] if passed else "preemption", True
 
 
 class OwnRow(NamedTuple):

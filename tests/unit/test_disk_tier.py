@@ -17,6 +17,7 @@ from kvasir.kv.keys import KeyChain, chain_root
 from kvasir.kv.tier import MAX_LOAD_SECONDS, RETRY, DiskTier, Fetch, OnDisk, block_name
 from kvasir.sched.scheduler import Scheduler
 from kvasir.timing.records import Span
+from kvasir.timing.timeline import Timeline
 from tests.planned import Checkers, tables_after
 from tests.sizes import changed, config_of
 
@@ -190,6 +191,22 @@ def test_two_requests_load_what_they_share_once() -> None:
     assert plan is not None
     assert [row.start for row in plan.rows] == [64, 64]
     assert len(plan.loads) == 4
+
+
+def test_a_wait_for_disk_is_told() -> None:
+    disk, clock = MemoryDisk(is_slow=True), Clock()
+    filled(disk)
+    made = Scheduler(CONFIG, disk=disk, clock=clock, timeline=Timeline(clock))
+    made.add(ask(1, range(80)))
+    clock.now = 0.25
+    assert made.plan() is None
+    clock.now = 1.0
+    disk.finish(disk.fetches[0])
+    step(made, disk)
+    queued, read, hit = told(made, 1)[:3]
+    assert (queued.kind, queued.seconds) == ("queued", 1.0)
+    assert (read.kind, read.at, read.seconds, read.tokens) == ("read", 0.25, 0.75, 64)
+    assert (hit.kind, hit.tokens) == ("prefix_hit", 64)
 
 
 def test_a_cancelled_request_loads_nothing() -> None:

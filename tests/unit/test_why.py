@@ -20,6 +20,7 @@ from tests.why_machine import (
     TRUE,
     Machine,
     blocks,
+    passed,
     seconds,
     slots,
     turn,
@@ -40,6 +41,51 @@ def test_a_wait_is_of_what_was_short(cause: Callable[[Machine], float]) -> None:
     why = machine.why()
     assert why.cause == cause.__name__
     assert seconds(why, cause.__name__) == pytest.approx(waited, rel=0.1)
+
+
+def test_who_came_later_and_has_a_place_went_first() -> None:
+    machine = Machine()
+    machine.usual()
+    machine.mark("queued", N_PROMPT)
+    full, later = slots(machine), passed(machine)
+    machine.mark("started")
+    machine.prompt()
+    machine.answer(40)
+    machine.mark("finished")
+    why = machine.why()
+    assert seconds(why, "slots") == pytest.approx(full, rel=0.05)
+    assert seconds(why, "turn") == pytest.approx(later, rel=0.05)
+
+
+def test_what_disk_took_is_no_wait_for_others() -> None:
+    machine = Machine()
+    machine.usual()
+    machine.mark("queued", N_PROMPT)
+    waited = slots(machine)
+    machine.mark("read", 48)
+    machine.now += 0.5
+    machine.mark("started", 48)
+    machine.step((), ((1, 48, N_PROMPT - 48),))
+    machine.answer(20)
+    machine.mark("finished")
+    why = machine.why()
+    assert why.cause == "disk"
+    assert seconds(why, "disk") == pytest.approx(0.5)
+    assert seconds(why, "slots") == pytest.approx(waited, rel=0.05)
+
+
+def test_a_long_prompt_is_a_cause() -> None:
+    machine = Machine()
+    machine.usual()
+    machine.mark("queued", 5000)
+    machine.mark("started")
+    for start in range(0, 5000, 100):
+        machine.step((), ((1, start, 100),))
+    machine.answer(5)
+    machine.mark("finished")
+    why = machine.why()
+    assert why.cause == "prompt" and why.alone == pytest.approx(why.seconds, rel=0.2)
+    assert sentence(why, PLACES)[1]
 
 
 def run(machine: Machine, answer: Callable[[], None]) -> Why:
@@ -122,6 +168,56 @@ def test_a_preemption_is_its_wait_and_what_was_computed_again() -> None:
 
     why = run(machine, answer)
     assert why.cause == "preemption"
+
+
+@pytest.mark.parametrize(("detail", "cause"), [("", "preemption"), ("turn", "turn")])
+def test_a_preemption_while_its_last_step_runs(detail: str, cause: str) -> None:
+    """As plans overlap steps: each second is told once, and what is computed again in two chunks is
+    the preemption's."""
+    machine = Machine()
+    gone = 0.0
+
+    def answer() -> None:
+        nonlocal gone
+        machine.answer(50)
+        end, machine.now = machine.now, machine.now - 1e-3
+        machine.mark("preempted", N_PROMPT + 50, detail)
+        machine.now = end
+        for _ in range(60):
+            machine.step((10, 11))
+        machine.mark("started")
+        machine.step((), ((1, 0, N_PROMPT + 10),))
+        machine.step((), ((1, N_PROMPT + 10, 40),))
+        gone = machine.now - end
+        machine.answer(50)
+
+    why = run(machine, answer)
+    assert why.cause == cause
+    assert seconds(why, cause) == pytest.approx(gone, rel=0.1)
+    assert seconds(why, "engine") == pytest.approx(0.0, abs=0.002)
+    assert sum(part.seconds for part in why.parts) == pytest.approx(why.seconds, rel=0.02)
+
+
+def gaps(machine: Machine, slower: float) -> Callable[[], None]:
+    def answer() -> None:
+        for _ in range(60):
+            machine.answer(1, slower=slower)
+            machine.now += 0.01
+        machine.answer(1)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("slower", "has_masks", "cause"),
+    [(1.0, False, "engine"), (1.0, True, "grammar"), (2.0, False, "machine")],
+)
+def test_whose_is_what_lies_between_steps(slower: float, has_masks: bool, cause: str) -> None:
+    machine = Machine()
+    run(machine, gaps(machine, slower))
+    why = machine.why(has_masks=has_masks)
+    assert why.cause == cause
+    assert seconds(why, cause) > 0.55
 
 
 def test_a_restart() -> None:

@@ -15,6 +15,7 @@ const NAMES = {
   slots: 'Waited for a place',
   blocks: 'Waited for KV blocks',
   turn: 'Waited for its turn',
+  disk: 'KV blocks read from disk',
   prompt: 'Its own prompt',
   answer: 'Its own tokens',
   others_prompts: 'Prompts of others',

@@ -1,0 +1,1 @@
+"""What slows answers down, done to real servers, and what these say of it."""
