@@ -8,7 +8,7 @@ bench/results/NAME.json: by server and category the share of finished answers wh
 valid for their tools, and the share that is right. Under ``required`` llama-server is asked as
 bench/peers/llama_calls.py says; under ``auto`` it answers chats like any other. Nothing is timed:
 the machine need not be quiet. Answers are kept in bench/results/NAME.part.json as they come:
-whoever starts again, with more entries, too, goes on behind them.
+whoever starts again, with more entries, too, goes on behind them, and asks for those that failed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 PROGRAM = "python -m bench.peers.calls"
 N_OUT = 400
 STREAMS = 4
-PIECE = 20
+PIECE = 8
 """Entries between two times that answers are kept."""
 
 Json = dict[str, Any]
@@ -96,26 +96,28 @@ class Part:
             for name, one in kept.items()
         }
 
-    def keep(self, server: PeerServer, asked: Sequence[Entry], said: Sequence[Said]) -> None:
+    def keep(self, server: PeerServer, said: Mapping[str, Said]) -> None:
+        """Those that did not fail: others are asked for again."""
         kept = self._kept.setdefault(f"{server.name}, {server.version}", {})
-        kept.update({entry.id: asdict(one) for entry, one in zip(asked, said, strict=True)})
+        kept.update({name: asdict(one) for name, one in said.items() if not one.error})
         write(self._kept, self._path)
 
 
 def measure(
     server: PeerServer, one: Asker, asked: Mapping[str, list[Entry]], choice: str, part: Part
 ) -> Json:
-    kept = part.of(server)
-    left = [entry for some in asked.values() for entry in some if entry.id not in kept]
+    known = part.of(server)
+    left = [entry for some in asked.values() for entry in some if entry.id not in known]
     if left:
         with server.running():
             for i in range(0, len(left), PIECE):
                 some = left[i : i + PIECE]
                 said, _ = ask_all([body(entry, choice) for entry in some], STREAMS, one)
-                part.keep(server, some, said)
+                told = {entry.id: answer for entry, answer in zip(some, said, strict=True)}
+                part.keep(server, told)
+                known |= told
                 print(f"{server.name}: {i + len(some)} of {len(left)}", file=sys.stderr, flush=True)
-    kept = part.of(server)
-    found = {name: judged(some, [kept[x.id] for x in some]) for name, some in asked.items()}
+    found = {name: judged(some, [known[x.id] for x in some]) for name, some in asked.items()}
     return {"name": server.name, "version": server.version, **found}
 
 

@@ -95,10 +95,12 @@ def test_calls_go_on_behind_the_answers_that_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
+    call = Said(calls=(("f", "{}"),), finish="tool_calls")
 
     def ask_all(bodies: list[object], streams: int, one: object) -> tuple[list[Said], float]:
         asked.append(len(bodies))
-        return [Said(calls=(("f", "{}"),), finish="tool_calls")] * len(bodies), 0.0
+        failed = Said(error="503: no") if sum(asked) == 25 else call
+        return [*[call] * (len(bodies) - 1), failed], 0.0
 
     @contextmanager
     def running(self: PeerServer) -> Iterator[None]:
@@ -108,11 +110,16 @@ def test_calls_go_on_behind_the_answers_that_are_kept(
     monkeypatch.setattr(PeerServer, "running", running)
     some = [Entry(str(i), [], [], [{"f": {}}]) for i in range(30)]
     path, server = tmp_path / "part.json", PeerServer("s", "1", ())
-    for n in (25, 30, 30):
+    monkeypatch.setattr(calls, "PIECE", 20)
+    for n, n_right in ((25, 24), (30, 30), (30, 30)):
         part = calls.Part(path, "a model")
-        told = calls.measure(server, read, {"multiple": some[:n]}, "required", part)
-        assert (told["multiple"]["asked"], told["multiple"]["right_share"]) == (n, 1.0)
-    assert asked == [20, 5, 5]
+        told = calls.measure(server, read, {"multiple": some[:n]}, "required", part)["multiple"]
+        assert (told["asked"], told["right_share"], len(told["failed"])) == (
+            n,
+            round(n_right / n, 4),
+            n - n_right,
+        )
+    assert asked == [20, 5, 6]
     assert calls.Part(path, "another").of(server) == {}
 
 
