@@ -7,8 +7,8 @@ BFCL_EVAL.whl: the package ``bfcl-eval``, or a folder with its content. Writes
 bench/results/NAME.json: by server and category the share of finished answers whose calls are all
 valid for their tools, and the share that is right. Under ``required`` llama-server is asked as
 bench/peers/llama_calls.py says; under ``auto`` it answers chats like any other. Nothing is timed:
-the machine need not be quiet. What was found is kept in bench/results/NAME.part.json meanwhile:
-whoever starts again goes on behind it.
+the machine need not be quiet. Answers are kept in bench/results/NAME.part.json as they come:
+whoever starts again, with more entries, too, goes on behind them, and asks for those that failed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ RESULTS = Path(__file__).parents[1] / "results"
 PROGRAM = "python -m bench.peers.calls"
 N_OUT = 400
 STREAMS = 4
+PIECE = 8
+"""Entries between two times that answers are kept."""
 
 Json = dict[str, Any]
 Asker = Callable[[Json], Said]
@@ -78,41 +81,44 @@ def judged(asked: Sequence[Entry], said: Sequence[Said]) -> Json:
 
 
 class Part:
-    """What is known of each server so far, by category."""
+    """The answers so far, by server and entry."""
 
     def __init__(self, path: Path, asked: str) -> None:
-        self.path = path
-        self._found: Json = {"asked": asked, "engines": []}
+        self._path = path
+        self._kept: Json = {"asked": asked}
         if path.exists() and (kept := json.loads(path.read_text("utf-8")))["asked"] == asked:
-            self._found = kept
+            self._kept = kept
 
-    def of(self, server: PeerServer) -> Json:
-        who = {"name": server.name, "version": server.version}
-        for one in self._found["engines"]:
-            if who.items() <= one.items():
-                return dict(one)
-        return who
+    def of(self, server: PeerServer) -> dict[str, Said]:
+        kept = self._kept.get(f"{server.name}, {server.version}", {})
+        return {
+            name: Said(**{**one, "calls": tuple((called, given) for called, given in one["calls"])})
+            for name, one in kept.items()
+        }
 
-    def keep(self, engine: Json) -> None:
-        others = [one for one in self._found["engines"] if one["name"] != engine["name"]]
-        self._found["engines"] = [*others, engine]
-        write(self._found, self.path)
+    def keep(self, server: PeerServer, said: Mapping[str, Said]) -> None:
+        """Those that did not fail: others are asked for again."""
+        kept = self._kept.setdefault(f"{server.name}, {server.version}", {})
+        kept.update({name: asdict(one) for name, one in said.items() if not one.error})
+        write(self._kept, self._path)
 
 
 def measure(
     server: PeerServer, one: Asker, asked: Mapping[str, list[Entry]], choice: str, part: Part
 ) -> Json:
-    engine = part.of(server)
-    left = {name: some for name, some in asked.items() if name not in engine}
-    if not left:
-        return engine
-    with server.running():
-        for category, some in left.items():
-            said, _ = ask_all([body(entry, choice) for entry in some], STREAMS, one)
-            engine[category] = judged(some, said)
-            part.keep(engine)
-            print(server.name, category, engine[category], file=sys.stderr, flush=True)
-    return engine
+    known = part.of(server)
+    left = [entry for some in asked.values() for entry in some if entry.id not in known]
+    if left:
+        with server.running():
+            for i in range(0, len(left), PIECE):
+                some = left[i : i + PIECE]
+                said, _ = ask_all([body(entry, choice) for entry in some], STREAMS, one)
+                told = {entry.id: answer for entry, answer in zip(some, said, strict=True)}
+                part.keep(server, told)
+                known |= told
+                print(f"{server.name}: {i + len(some)} of {len(left)}", file=sys.stderr, flush=True)
+    found = {name: judged(some, [known[x.id] for x in some]) for name, some in asked.items()}
+    return {"name": server.name, "version": server.version, **found}
 
 
 def arguments() -> argparse.Namespace:
@@ -132,7 +138,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     asked = {name: entries(args.data, name, args.each) for name in CATEGORIES}
-    what = f"{args.model.name}, {args.each} of each, {args.tool_choice}"
+    what = f"{args.model.name}, {args.tool_choice}"
     part = Part(RESULTS / f"{args.output}.part.json", what)
     found: list[tuple[PeerServer, Asker]] = [(servers.kvasir(args.model, args.threads), ask)]
     if args.llama_server:
@@ -152,7 +158,6 @@ def main() -> None:
         "engines": engines,
     }
     write(told, RESULTS / f"{args.output}.json")
-    part.path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def schema_grammar(
     """JSON that is valid against ``schema``; ``spaces`` is the regular expression of white space
     between its parts, None for none. ``strict`` and ``is_closed`` are those of ``prepare``. Raises
     UnsupportedSchema and InvalidGrammar."""
-    _check_size(_dumped(schema), "the schema", limits)
+    check_size(dumped(schema), "the schema", limits)
     prepared = prepare(schema, strict=strict, is_closed=is_closed, limits=limits)
     whole = {**prepared.schema, "x-guidance": guidance(prepared.schema, spaces)}
     return Constraint(_text({"json_schema": whole}), prepared.warnings)
@@ -68,8 +68,8 @@ def object_grammar(spaces: str | None = SPACES) -> Constraint:
 def regex_grammar(pattern: str, limits: GrammarLimits = LIMITS) -> Constraint:
     """The whole answer matches ``pattern``, in the syntax of Rust's regex crate: no look-around,
     no back references."""
-    _check_size(pattern, "the regular expression", limits)
-    return Constraint(_text({"lark_grammar": f"start: {_lark_regex(pattern)}"}))
+    check_size(pattern, "the regular expression", limits)
+    return Constraint(_text({"lark_grammar": f"start: {lark_regex(pattern)}"}))
 
 
 def choice_grammar(choices: Sequence[str], limits: GrammarLimits = LIMITS) -> Constraint:
@@ -78,20 +78,20 @@ def choice_grammar(choices: Sequence[str], limits: GrammarLimits = LIMITS) -> Co
         raise InvalidGrammar(f"choice: {len(choices)} strings, 1 to {limits.n_values} are possible")
     if not all(choices):
         raise InvalidGrammar("choice: an empty string is no choice")
-    _check_size("".join(choices), "choice", limits)
+    check_size("".join(choices), "choice", limits)
     written = " | ".join(map(json.dumps, dict.fromkeys(choices)))
     return Constraint(_text({"lark_grammar": f"start: CHOICE\nCHOICE: {written}"}))
 
 
 def lark_grammar(text: str, limits: GrammarLimits = LIMITS) -> Constraint:
     """Lark, in llguidance's variant."""
-    _check_size(text, "the grammar", limits)
+    check_size(text, "the grammar", limits)
     return Constraint(_text({"lark_grammar": text}))
 
 
 def text_grammar(text: str, limits: GrammarLimits = LIMITS) -> Constraint:
     """GBNF (llama.cpp) or Lark, whichever ``text`` is. Raises InvalidGrammar."""
-    _check_size(text, "the grammar", limits)
+    check_size(text, "the grammar", limits)
     if not is_gbnf(text):
         return lark_grammar(text, limits)
     try:
@@ -110,11 +110,12 @@ def guidance(schema: object, spaces: str | None = SPACES) -> dict[str, Any]:
     none for control characters: where ``schema`` speaks of some, every escape stays.
     """
     blanks = {"whitespace_flexible": False} if spaces is None else {"whitespace_pattern": spaces}
-    has_controls = _CONTROLS.search(_dumped(schema)) is not None
+    has_controls = _CONTROLS.search(dumped(schema)) is not None
     return blanks if has_controls else {**blanks, "json_allowed_escapes": ESCAPES}
 
 
-def _dumped(schema: object) -> str:
+def dumped(schema: object) -> str:
+    """As JSON. Raises InvalidGrammar."""
     try:
         return json.dumps(schema)
     except RecursionError:
@@ -125,7 +126,7 @@ def _text(grammar: dict[str, Any]) -> str:
     return json.dumps({"grammars": [grammar]}, ensure_ascii=False, separators=(",", ":"))
 
 
-def _lark_regex(pattern: str) -> str:
+def lark_regex(pattern: str) -> str:
     """``pattern`` between slashes."""
     escaped, is_escape = [], False
     for char in pattern:
@@ -136,7 +137,8 @@ def _lark_regex(pattern: str) -> str:
     return "/" + "".join(escaped) + "/"
 
 
-def _check_size(text: str, what: str, limits: GrammarLimits) -> None:
+def check_size(text: str, what: str, limits: GrammarLimits) -> None:
+    """Raises InvalidGrammar."""
     size = len(text.encode("utf-8", "replace"))
     if size > limits.n_bytes:
         raise InvalidGrammar(f"{what} has {size} bytes, {limits.n_bytes} at most")

@@ -1,7 +1,8 @@
 """Structural tags: free text, and after each trigger a structure that is kept to.
 
 The form is that of vLLM's and SGLang's ``structural_tag``: structures with ``begin``, ``schema``
-and ``end``, and triggers with which their begins start.
+and ``end``, and triggers with which their begins start; or a ``format``, which ``tag_formats.py``
+reads.
 """
 
 from __future__ import annotations
@@ -11,10 +12,17 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kvasir.grammar.constraint import Constraint, guidance, lark_grammar
+from kvasir.grammar.constraint import (
+    Constraint,
+    check_size,
+    dumped,
+    guidance,
+    lark_grammar,
+)
 from kvasir.grammar.errors import InvalidGrammar
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.schema import prepare
+from kvasir.grammar.tag_formats import format_grammar
 
 _MAX_TAGS = msgspec.Meta(min_length=1, max_length=128)
 
@@ -32,6 +40,9 @@ class StructuralTag(msgspec.Struct, frozen=True):
 
 def tag_grammar(asked: object, limits: GrammarLimits = LIMITS) -> Constraint:
     """Raises InvalidGrammar and UnsupportedSchema."""
+    check_size(dumped(asked), "structural_tag", limits)
+    if isinstance(asked, dict) and "format" in asked:
+        return format_grammar(asked, limits)
     try:
         tag = msgspec.convert(asked, StructuralTag)
     except msgspec.ValidationError as error:

@@ -29,12 +29,22 @@ AS_SCHEMA: dict[str, dict[str, Any]] = {
     "SGLang": {"json_schema": json.dumps(SCHEMA)},
     "llama.cpp": {"json_schema": SCHEMA},
 }
+TAG = {
+    "type": "tag",
+    "begin": "<t>",
+    "content": {"type": "regex", "pattern": "[ab]"},
+    "end": "</t>",
+}
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "regex": ({"regex": "[a-c]{2}[0-9]"}, r"[a-c]{2}[0-9]"),
     "guided regex": ({"guided_regex": "[a-c]{2}"}, r"[a-c]{2}"),
     "choice": ({"guided_choice": ["yes", "no"]}, r"yes|no"),
     "GBNF": ({"grammar": 'root ::= "a" [0-9]{2}'}, r"a[0-9]{2}"),
     "Lark": ({"ebnf": 'start: "a" /[0-9]{2}/'}, r"a[0-9]{2}"),
+    "structural tag": (
+        {"response_format": {"type": "structural_tag", "format": TAG}},
+        "<t>[ab]</t>",
+    ),
     "whole": ({"structured_outputs": {"choice": ["yes"]}}, r"yes"),
 }
 

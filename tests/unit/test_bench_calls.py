@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.peers import grammars
+from bench.peers import calls, grammars
 from bench.peers.asking import Said, read
-from bench.peers.bfcl import as_schema, entries, is_alike, is_right, wrong
+from bench.peers.bfcl import Entry, as_schema, entries, is_alike, is_right, wrong
 from bench.peers.calls import judged
 from bench.peers.grammars import Part, body, outcomes, rates, summary
 from bench.peers.jumps import saved
@@ -87,6 +89,38 @@ def test_entries_are_spread_over_their_file_and_named_without_dots(tmp_path: Pat
     assert (list(told["faults"]), told["not_right"]) == (["3"], ["0", "3", "6"])
     assert judged(found[2:], said[2:])["valid_share"] is None
     assert wrong(("g", "{}"), found[0].tools) == "no tool is called 'g'"
+
+
+def test_calls_go_on_behind_the_answers_that_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    call = Said(calls=(("f", "{}"),), finish="tool_calls")
+
+    def ask_all(bodies: list[object], streams: int, one: object) -> tuple[list[Said], float]:
+        asked.append(len(bodies))
+        failed = Said(error="503: no") if sum(asked) == 25 else call
+        return [*[call] * (len(bodies) - 1), failed], 0.0
+
+    @contextmanager
+    def running(self: PeerServer) -> Iterator[None]:
+        yield
+
+    monkeypatch.setattr(calls, "ask_all", ask_all)
+    monkeypatch.setattr(PeerServer, "running", running)
+    some = [Entry(str(i), [], [], [{"f": {}}]) for i in range(30)]
+    path, server = tmp_path / "part.json", PeerServer("s", "1", ())
+    monkeypatch.setattr(calls, "PIECE", 20)
+    for n, n_right in ((25, 24), (30, 30), (30, 30)):
+        part = calls.Part(path, "a model")
+        told = calls.measure(server, read, {"multiple": some[:n]}, "required", part)["multiple"]
+        assert (told["asked"], told["right_share"], len(told["failed"])) == (
+            n,
+            round(n_right / n, 4),
+            n - n_right,
+        )
+    assert asked == [20, 5, 6]
+    assert calls.Part(path, "another").of(server) == {}
 
 
 def test_what_jumps_save_is_said_of_steps_and_of_time() -> None:
