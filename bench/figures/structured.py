@@ -40,10 +40,14 @@ class Bar:
         names = dict.fromkeys(target.result for target in self.targets)
         links = [f"[{name}]({RESULTS}{name}.json)" for name in names]
         sources = ", ".join([*links, self.held] if self.held else links)
-        told = ", ".join(target.measured() for target in self.targets) or "tests"
-        missed = [target for target in self.targets if not target.is_met()]
-        verdict = "met" if not missed else "missed: " + ", ".join(x.measured() for x in missed)
-        return f"| {self.what} | {self.wanted} | {told} | {verdict} | {sources} |"
+        told = ", ".join(target.measured() for target in self.targets) or "–"
+        return f"| {self.what} | {self.wanted} | {told} | {self.verdict()} | {sources} |"
+
+    def verdict(self) -> str:
+        missed = ", ".join(target.measured() for target in self.targets if not target.is_met())
+        if missed:
+            return f"missed: {missed}"
+        return "met" if self.targets else "by tests"
 
 
 MASKS = [target for model, n in MODELS.items() for target in times(model, n)]
