@@ -122,17 +122,9 @@ def least_ratio(document: dict[str, Any]) -> float:
     return float(min(row["ratio"] for row in document["results"]["rows"]))
 
 
-def starts(document: dict[str, Any]) -> float:
-    """The longest of two ways to the first token, over the version before masks."""
-    rows = document["rows"]
-    return max(float(row["ratio"]) for row in rows if row["what"].startswith("start, "))
-
-
 FREE: tuple[Target, ...] = (
     Target("rows without a grammar, over the version before there were masks, the worst load",
            "rates-2cores", least_ratio, 0.995, "{:.3f}x"),
-    most("process start to first token, over that version, `run` or `serve`", "versions-2cores",
-         starts, 1.0, "{:.2f}x"),
     *(Target(f"a form of 20 fixed fields, jump-ahead over none, {said}", f"{EXPERIMENTS}jump-ahead",
              results("summary", f"faster_{n}"), bound)
       for (n, said), bound in zip(STREAMS, (2.0, 1.0), strict=True)),
