@@ -247,13 +247,14 @@ def newest(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def opened(output: Path | None) -> dict[str, Any]:
     """What is kept in ``output``, or the beginning of it; the machine is that of the last call."""
-    begun = {"kind": "reach", "machine": fingerprint(), "model": default_model().name, "parts": []}
+    machine = fingerprint()
+    begun = {"kind": "reach", "machine": machine, "model": default_model().name, "parts": []}
     if output is None or not output.exists():
         return begun
     before: dict[str, Any] = json.loads(output.read_text())
-    if before["machine"]["cpu_family"] != begun["machine"]["cpu_family"]:
+    if before["machine"]["cpu_family"] != machine["cpu_family"]:
         sys.exit(f"{output} is of another machine")
-    return {**before, "machine": begun["machine"]}
+    return {**before, "machine": machine}
 
 
 if __name__ == "__main__":

@@ -216,9 +216,7 @@ class AsyncClient:
             raise error
         asked = size.n_choices, size.n_queued_tokens
         excess = self._admission.excess(self._streams, self._waits) if has_few else 0
-        self._admission.check(
-            self.stats, info.max_num_seqs, *asked, has_few=has_few, excess=excess
-        )
+        self._admission.check(self.stats, info.max_num_seqs, *asked, has_few=has_few, excess=excess)
 
     def _waits(self, request_id: int) -> bool:
         """Whether a choice has no token yet."""
