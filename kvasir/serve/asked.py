@@ -75,6 +75,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Of what was said before the messages, in the model's own form."""
     drops_turns: bool = False
     """Whether the oldest messages may be left out until the others fit."""
+    drops_start: bool = False
+    """Whether a prompt loses its first tokens until it leaves room for the answer."""
     room: int | None = None
     """Tokens that prompt and answer may have together; None leaves it to the model."""
     add_special: bool = True

@@ -20,7 +20,7 @@ from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.thinking import grammar_in
 from kvasir.serve.admission import AdmissionLimits
 from kvasir.serve.answer_size import answer_limit, check_answer
-from kvasir.serve.asked import Asked, Prompt
+from kvasir.serve.asked import Asked
 from kvasir.serve.conversation import ConversationReader
 from kvasir.serve.echo import read_echoes
 from kvasir.serve.fetch import ImageFetcher
@@ -28,6 +28,7 @@ from kvasir.serve.images import ImageReader
 from kvasir.serve.keys.caller import ANYONE, Caller
 from kvasir.serve.pool import PoolReading
 from kvasir.serve.predicted import read_predicted
+from kvasir.serve.prompt_room import check_count, readable, room_of, shortened
 from kvasir.serve.protocol.thinking import known_variables
 from kvasir.serve.resolved import Ids, Job, Resolved
 from kvasir.serve.salt import block_salt
@@ -45,15 +46,12 @@ from kvasir.validation.params import (
     n_choices,
     other_prompt,
     resolve_params,
-    truncate_prompt,
 )
 from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.speculative import beam_notes, check_method, rule_notes, speculative_notes
 from kvasir.validation.standing import after
 
 DrawSeed = Callable[[], int]
-MAX_TRUNCATED = 8
-"""Contexts that a prompt may have which is truncated to one."""
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -90,7 +88,7 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
     """The request for ``model``, as the client calls it. Each prompt of a request without a seed
     has one of its own. Its time limits count from ``arrived``. Raises RequestError (400)."""
     params, names = asked.params, asked.names
-    room = _room(asked, server.info)
+    room = room_of(asked, server.info)
     _check_before_tokenizing(params, server.info, room, names)
     server.caller.check_class(asked.standing.priority_class)
     _check_writes(asked, server.info)
@@ -299,17 +297,17 @@ async def prompts_of(asked: Asked, server: Server) -> ReadPrompts:
     """Ids of what is asked, in the model's own form and as far as they are not truncated. Raises
     RequestError (400)."""
     whole = await _whole_prompts(asked, server)
-    return structs.replace(whole, ids=tuple(truncate_prompt(x, asked.params) for x in whole.ids))
+    return structs.replace(whole, ids=tuple(shortened(x, asked, server.info) for x in whole.ids))
 
 
 async def _whole_prompts(asked: Asked, server: Server) -> ReadPrompts:
     text, limits, n = server.text, server.limits, n_choices(asked.params)
-    limit = _readable(asked, server.info)
+    limit = readable(asked, server.info)
     if asked.messages and not (asked.prompts and text.template.problem):
         limits.check(1, n)
         found = await _conversation(asked, server, limit)
         return ReadPrompts(((*asked.before, *found.ids),), found.media, found.images)
-    _check_count(asked.prompts, limit, limits)
+    check_count(asked.prompts, limit, limits)
     limits.check(len(asked.prompts), n)
     special, name = asked.add_special, asked.names.prompt
     read = await text.read_many(
@@ -321,40 +319,8 @@ async def _whole_prompts(asked: Asked, server: Server) -> ReadPrompts:
 async def _conversation(asked: Asked, server: Server, limit: int) -> SeenPrompt:
     text, owner = server.text, owner_of(asked, server)
     seen = await see(asked, text.sight, server.images, server.max_images, owner)
-    room = _room(asked, server.info)
+    room = room_of(asked, server.info)
     return await ConversationReader(asked, text, seen, server.tool_format, limit, room).read()
-
-
-def _readable(asked: Asked, info: Ready) -> int:
-    """Tokens that a prompt may have before it is truncated."""
-    is_cut = asked.params.truncate_prompt_tokens is not None
-    return info.max_model_len * (MAX_TRUNCATED if is_cut else 1)
-
-
-def _room(asked: Asked, info: Ready) -> int:
-    """Tokens of the whole context. Raises RequestError (400)."""
-    if asked.room is None:
-        return info.max_model_len
-    if not 0 < asked.room <= info.max_model_len:
-        name = asked.names.of("room")
-        raise RequestError(
-            f"{name} is {asked.room}, the context holds {info.max_model_len}: lower it or leave it "
-            "out",
-            param=name,
-        )
-    return asked.room
-
-
-def _check_count(prompts: Sequence[Prompt], limit: int, limits: AdmissionLimits) -> None:
-    """Refuses a list that is too long before anybody walks through it."""
-    n = max(len(prompts), len(prompts[0]) if isinstance(prompts[0], tuple) else 0)
-    if n > max(limit, limits.n_choices):
-        raise RequestError(
-            f"the context holds {limit} tokens and a request {limits.n_choices} prompts, prompt "
-            f"lists {n}: shorten it",
-            param="prompt",
-            code="context_length_exceeded",
-        )
 
 
 def _resolved(

@@ -54,6 +54,12 @@ class Mixed(msgspec.Struct, frozen=True):
         return sum(len(x.encode(errors="replace")) for x in self.parts if isinstance(x, str))
 
 
+def between(before: str, after: str) -> Mixed:
+    """What a model fills in between, in the order of its markers; ``after`` is a field's suffix."""
+    first, second, middle = (FileMarker(kind) for kind in ("prefix", "suffix", "middle"))
+    return Mixed((first, before, second, after, middle), "suffix")
+
+
 def spelled(mixed: Mixed, tokenizer: Tokenizer, add_special: bool) -> tuple[int, ...]:
     """Ids of ``mixed``; names of special tokens in its texts are text. Raises RequestError (400)
     where the model lacks a marker."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -12,7 +13,9 @@ from kvasir.config.serving import image_limit
 from kvasir.core.errors import RequestError
 from kvasir.serve.dialects.items import read_items, shown_items
 from kvasir.serve.exchange import Exchange
-from kvasir.serve.pages import checked_include, included, paged, read_include
+from kvasir.serve.long import beside
+from kvasir.serve.pages import checked_include, included, paged, read_include, spelled_page
+from kvasir.serve.parts import Parts, spelled
 from kvasir.serve.protocol.notes import check_metadata
 from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.query import page_in, parsed, read_query, single
@@ -20,6 +23,7 @@ from kvasir.serve.resolved import Json
 from kvasir.serve.routes_chats import DEFAULT_PAGE, MAX_PAGE, read_metadata
 from kvasir.serve.seen import check_count, images_of
 from kvasir.serve.service import Service
+from kvasir.serve.state.conversations import read_item
 from kvasir.tokenizer.messages import ChatMessage
 
 Messages = tuple[ChatMessage, ...]
@@ -89,8 +93,8 @@ async def post_items(service: Service, exchange: Exchange) -> None:
         name, owner = _id(exchange), service.owner(exchange)
         items = await _items(service, exchange, messages)
     await service.state.conversations.append(name, owner, items)
-    added = [included(item, wanted | more) for item in items]
-    await exchange.send_json(paged(added, has_more=False))
+    page = await asyncio.to_thread(_page, items, wanted | more, False)
+    await exchange.send_parts(page)
 
 
 async def get_items(service: Service, exchange: Exchange) -> None:
@@ -101,14 +105,16 @@ async def get_items(service: Service, exchange: Exchange) -> None:
     asked = page_in(query, default=DEFAULT_PAGE, most=MAX_PAGE)
     name, owner = _id(exchange), service.owner(exchange)
     found, has_more = await service.state.conversations.page(name, owner, asked)
-    await exchange.send_json(paged([included(item, wanted) for item in found], has_more))
+    page = await asyncio.to_thread(lambda: _page(map(read_item, found), wanted, has_more))
+    await exchange.send_parts(page)
 
 
 async def get_item(service: Service, exchange: Exchange) -> None:
     """One item of a conversation."""
     wanted, name, owner = _include(exchange), _id(exchange), service.owner(exchange)
     item = await service.state.conversations.item(name, owner, _item_id(exchange))
-    await exchange.send_json(included(item, wanted))
+    shown = await beside(len(item), lambda: spelled(included(read_item(item), wanted)))
+    await exchange.send_parts(shown)
 
 
 async def delete_item(service: Service, exchange: Exchange) -> None:
@@ -117,6 +123,10 @@ async def delete_item(service: Service, exchange: Exchange) -> None:
     name, owner = _id(exchange), service.owner(exchange)
     found = await service.state.conversations.delete_item(name, owner, _item_id(exchange))
     await exchange.send_json(found)
+
+
+def _page(items: Iterable[Json], wanted: frozenset[str], has_more: bool) -> Parts:
+    return spelled_page(paged([included(item, wanted) for item in items], has_more))
 
 
 def _messages(service: Service, given: list[dict[str, Any]]) -> Messages:

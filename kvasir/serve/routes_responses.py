@@ -17,13 +17,14 @@ from kvasir.serve.lifecycle import Unavailable
 from kvasir.serve.pages import included, page_of, read_include, spelled_page
 from kvasir.serve.parts import Parts
 from kvasir.serve.query import page_in, parsed, read_query, read_start, single
-from kvasir.serve.resolved import Envelope, Json
+from kvasir.serve.resolved import Envelope
 from kvasir.serve.run import AnswerRun, after
 from kvasir.serve.service import Service
+from kvasir.serve.state import parts
 from kvasir.serve.state.conversations import read_item
 from kvasir.serve.state.entries import Page
 from kvasir.serve.state.kept import decode
-from kvasir.serve.state.responses import EVENTS, KEPT, RESPONSE, ResponseRecord
+from kvasir.serve.state.responses import EVENTS, KEPT, RESPONSE, ResponseRecord, standing
 
 DEFAULT_PAGE, MAX_PAGE = 20, 100
 
@@ -37,8 +38,8 @@ async def get_response(service: Service, exchange: Exchange) -> None:
     telling = responses.live.get(response_id)
     if head.is_done or telling is None or not telling.is_running:
         return await exchange.send_parts(data)
-    shown: Json = msgspec.json.decode(b"".join(data))
-    await exchange.send_json({**shown, "status": "in_progress"})
+    shown = await standing(data, "in_progress")
+    await exchange.send_parts([*parts.cut(shown)])
 
 
 async def delete_response(service: Service, exchange: Exchange) -> None:
@@ -49,7 +50,7 @@ async def delete_response(service: Service, exchange: Exchange) -> None:
 
 async def post_response_cancel(service: Service, exchange: Exchange) -> None:
     response_id, owner = _id(exchange), service.owner(exchange)
-    await exchange.send_json(await service.state.responses.cancel(response_id, owner))
+    await exchange.send_parts(await service.state.responses.cancel(response_id, owner))
 
 
 async def get_input_items(service: Service, exchange: Exchange) -> None:

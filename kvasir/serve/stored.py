@@ -16,8 +16,9 @@ from kvasir.serve.dialects.response_answer import ResponsesGrammar, response_in
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.jobs import Server
 from kvasir.serve.parts import Parts
-from kvasir.serve.resolved import Envelope, Json, Resolved
+from kvasir.serve.resolved import Envelope, Resolved
 from kvasir.serve.service import Service
+from kvasir.serve.state.conversations import read_item
 from kvasir.serve.state.kept import Kept, later
 from kvasir.serve.state.responses import ResponseRecord, Responses
 from kvasir.tokenizer.messages import ChatMessage
@@ -58,10 +59,10 @@ async def continued(service: Service, owner: bytes, asked: Asked) -> tuple[Asked
     return replace(asked, messages=(*first, *before, *own)), story
 
 
-def _begun(items: list[Json]) -> tuple[tuple[ChatMessage, ...], tuple[msgspec.Raw, ...]]:
+def _begun(items: Sequence[bytes]) -> tuple[tuple[ChatMessage, ...], tuple[msgspec.Raw, ...]]:
     """What the items of a conversation say, and their JSON."""
-    said = answered(items, "conversation") if items else ()
-    return said, tuple(msgspec.Raw(msgspec.json.encode(item)) for item in items)
+    said = answered(list(map(read_item, items)), "conversation") if items else ()
+    return said, tuple(map(msgspec.Raw, items))
 
 
 class Storing(msgspec.Struct, frozen=True):

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from kvasir.core.errors import RequestError
+from kvasir.core.messages import TokenEvent, TokenLogprob
 from kvasir.serve.dialects.ollama import OLLAMA_CHAT, OLLAMA_GENERATE, read_chat, read_generate
+from kvasir.serve.pieces import between
 from kvasir.serve.streams import EngineDown
 from kvasir.serve.text import TextModel
 from tests.fake_run import heard, joined, resolved_of, run_of, said, toy_text
@@ -96,6 +98,47 @@ def test_old_turns_are_left_out_only_where_that_is_wanted(text: TextModel) -> No
         )
 
 
+def test_a_prompt_loses_its_beginning_only_where_that_is_wanted(text: TextModel) -> None:
+    options = {"num_ctx": 50, "num_predict": 10}
+    body = {"prompt": "ab" * 100, "raw": True, "options": options}
+    with pytest.raises(RequestError, match="the context holds 50"):
+        resolved_of(OLLAMA_GENERATE, body, text)
+    job = resolved_of(OLLAMA_GENERATE, {**body, "truncate": True}, text).job
+    assert job.prompts == (tuple(b"ab" * 20),) and job.resolved[0].max_tokens == 10
+    endless = {**body, "truncate": True, "options": {"num_ctx": 50}}
+    assert len(resolved_of(OLLAMA_GENERATE, endless, text).job.prompts[0]) == 49
+    more = {"prompt": "and", "context": [65] * 60, "truncate": True, "options": options}
+    whole = resolved_of(OLLAMA_GENERATE, {"prompt": "and"}, text).job.prompts[0]
+    assert resolved_of(OLLAMA_GENERATE, more, text).job.prompts[0][-len(whole) :] == whole
+
+
+def test_a_suffix_is_what_comes_after() -> None:
+    asked = read_generate({"prompt": "a", "suffix": "b"}, strict=True)
+    assert asked.prompts == (between("a", "b"),) and not asked.messages
+
+
+def scored(token: int, finish: str | None = None) -> TokenEvent:
+    found = TokenLogprob(token, -1.0, 0, ((token, -1.0), (90, -2.0)))
+    return TokenEvent(0, tokens=(token,), logprobs=(found,), finish=finish)
+
+
+def test_log_probabilities_stand_beside_their_text(text: TextModel) -> None:
+    body = {"messages": TALK, "logprobs": True, "top_logprobs": 2}
+    entry = {"token": "A", "logprob": -1.0, "bytes": [65]}
+    other = {"token": "Z", "logprob": -2.0, "bytes": [90]}
+    wanted = [{**entry, "top_logprobs": [entry, other]}]
+    found = told(text, OLLAMA_CHAT, body, scored(65), said(0, "", "stop"))
+    first, last = map(json.loads, found)
+    assert (first["message"]["content"], first["logprobs"]) == ("A", wanted)
+    assert last["done"] and "logprobs" not in last
+    resolved = resolved_of(OLLAMA_CHAT, {**body, "stream": False}, text)
+    answer = joined(asyncio.run(run_of(resolved, text, [scored(65, "stop")]).whole()))
+    assert json.loads(answer)["logprobs"] == wanted
+    with pytest.raises(RequestError) as caught:
+        resolved_of(OLLAMA_CHAT, {**body, "top_logprobs": 200}, text)
+    assert caught.value.param == "top_logprobs"
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -125,10 +168,10 @@ def test_models_are_kept_for_longer_than_asked(kept: object) -> None:
     ("body", "param"),
     [
         ({"prompt": ""}, "prompt"),
-        ({"suffix": "b"}, "suffix"),
+        ({"suffix": "b", "system": "s"}, "suffix"),
+        ({"top_logprobs": 2}, "top_logprobs"),
         ({"template": "t"}, "template"),
         ({"raw": True, "context": [1]}, "raw"),
-        ({"truncate": True}, "truncate"),
     ],
 )
 def test_of_generate_too(body: dict[str, Any], param: str) -> None:

@@ -14,6 +14,7 @@ from kvasir.core.messages import TokenEvent, TokenLogprob
 from kvasir.serve.dialects.items import answered, shown_items
 from kvasir.serve.dialects.responses import RESPONSES, read
 from kvasir.serve.state.conversations import read_item
+from kvasir.serve.state.responses import ResponseRecord
 from kvasir.serve.streams import EngineDown
 from kvasir.serve.text import TextModel
 from kvasir.tokenizer.messages import ChatMessage, PastCall
@@ -151,6 +152,8 @@ def test_the_oldest_turns_make_room_for_the_answer(text: TextModel) -> None:
         ({"tool_choice": "required"}, "tools"),
         ({"reasoning": {"effort": "much"}}, "reasoning.effort"),
         ({"max_tool_calls": 0}, "max_tool_calls"),
+        ({"prompt_cache_key": "k" * 2**20}, "prompt_cache_key"),
+        ({"tools": [{"type": "function", "name": "f", "description": "d" * 2**20}]}, "tools"),
         ({"include": ["reasoning.encrypted_content"]}, "include"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
         ({"truncation": "middle"}, "truncation"),
@@ -239,6 +242,18 @@ def test_bounds_are_named_as_they_were_sent(text: TextModel) -> None:
     assert caught.value.param == "max_output_tokens"
     with pytest.raises(RequestError, match="5019 tokens, but the context holds 4096"):
         resolved_of(RESPONSES, {"input": "h" * 5000}, text)
+
+
+def test_a_conversation_is_given_what_was_answered_byte_by_byte() -> None:
+    """Items with log probabilities would take long to read, and to write again."""
+    item = b'{ "id": "msg_1", "type": "message", "logprobs": [1.50] }'
+    response = b'{"id": "resp_1", "status": "completed", "output": [' + item + b"]}"
+    record = ResponseRecord(response=msgspec.Raw(response), messages=(ChatMessage("user", "hi"),))
+    own, told = record.turn()
+    assert told == ("msg_1", item)
+    assert own[0] == "msg_1_0" and msgspec.json.decode(own[1])["content"][0]["text"] == "hi"
+    failed = msgspec.Raw(response.replace(b"completed", b"failed"))
+    assert not msgspec.structs.replace(record, response=failed).turn()
 
 
 @pytest.mark.parametrize(

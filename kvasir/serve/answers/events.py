@@ -8,7 +8,7 @@ from typing import Literal, NotRequired, TypedDict
 import msgspec
 
 from kvasir.serve.answers.messages import MessageAnswer, MessageUsage, ToolUseBlock
-from kvasir.serve.answers.ollama import OllamaMessage
+from kvasir.serve.answers.ollama import OllamaLogprob, OllamaMessage
 from kvasir.serve.answers.openai import (
     AnswerTimes,
     ChatFinish,
@@ -160,6 +160,7 @@ class OllamaPiece(TypedDict):
     model: str
     created_at: str
     done: Literal[False]
+    logprobs: NotRequired[list[OllamaLogprob]]
 
 
 class GeneratePiece(OllamaPiece):

@@ -22,6 +22,16 @@ class OllamaMessage(TypedDict):
     tool_calls: NotRequired[list[OllamaCall]]
 
 
+class OllamaToken(TypedDict):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class OllamaLogprob(OllamaToken):
+    top_logprobs: NotRequired[list[OllamaToken]]
+
+
 class OllamaEnd(TypedDict):
     """Durations are nanoseconds."""
 
@@ -35,6 +45,7 @@ class OllamaEnd(TypedDict):
     prompt_eval_duration: int
     eval_count: int
     eval_duration: int
+    logprobs: NotRequired[list[OllamaLogprob]]
     warnings: NotRequired[list[str]]
 
 

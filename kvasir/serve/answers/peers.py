@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 
 class LlamaToken(TypedDict):
@@ -87,12 +87,20 @@ class TgiToken(TypedDict):
     special: bool
 
 
+class TgiPrefill(TypedDict):
+    """A token of the prompt; the first has no probability."""
+
+    id: int
+    text: str
+    logprob: float | None
+
+
 class TgiDetails(TypedDict):
     finish_reason: Literal["length", "eos_token", "stop_sequence"]
     generated_tokens: int
     input_length: int
     seed: int
-    prefill: list[Any]
+    prefill: list[TgiPrefill]
     tokens: list[TgiToken]
 
 

@@ -20,7 +20,7 @@ from kvasir.serve.logprobs import (
     joined,
 )
 from kvasir.serve.parts import HOLE, Parts, filled
-from kvasir.serve.pieces import FileMarker, Mixed
+from kvasir.serve.pieces import between
 from kvasir.serve.protocol import completions
 from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.resolved import Envelope, Ids, Json, Resolved
@@ -53,8 +53,7 @@ def _prompts(request: completions.CompletionRequest) -> tuple[Prompt, ...]:
         raise RequestError("a suffix goes together with one prompt, as text", param="suffix")
     if request.echo:
         raise RequestError("a suffix does not go together with echo", param="suffix")
-    before, after, middle = (FileMarker(kind) for kind in ("prefix", "suffix", "middle"))
-    return (Mixed((before, request.prompt, after, request.suffix, middle), "suffix"),)
+    return (between(request.prompt, request.suffix),)
 
 
 def split_prompts(

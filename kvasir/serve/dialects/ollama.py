@@ -16,22 +16,24 @@ from kvasir.serve.answer import Dialect, Tally, Whole
 from kvasir.serve.answers.errors import PlainError
 from kvasir.serve.answers.events import ChatPiece, GeneratePiece
 from kvasir.serve.answers.ollama import ChatEnd, GenerateAnswer, LoadAnswer
-from kvasir.serve.asked import Asked, LoadWish
+from kvasir.serve.asked import Asked, LoadWish, Prompt
 from kvasir.serve.dialects.ollama_calls import calls_of, plain_messages, structure_of, thinking_of
 from kvasir.serve.dialects.single import PieceGrammar, encode
+from kvasir.serve.logprobs import TokenNames
 from kvasir.serve.parts import Parts
+from kvasir.serve.pieces import between
 from kvasir.serve.protocol.drawing import drawing_of, names_at, with_drawing
 from kvasir.serve.protocol.parse import Allowed, nested, parse_request
 from kvasir.serve.protocol.sampling import seed_or_any
 from kvasir.serve.protocol.tools import read_tools
 from kvasir.serve.resolved import Envelope, Json, Resolved
+from kvasir.serve.slices import Work
 from kvasir.text.choice import Delta
 from kvasir.tokenizer.messages import ChatMessage, read_messages
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.toolcalls.pieces import Thought, message_of
 from kvasir.validation.names import Names
 from kvasir.validation.sampling import SamplingParams, StructuredOutputs
-from kvasir.validation.speculative import Speculative
 from kvasir.validation.warn import bounded, escaped
 
 GENERATE, CHAT = "ollama.generate", "ollama.chat"
@@ -67,10 +69,14 @@ class OllamaRequest(msgspec.Struct, frozen=True, kw_only=True):
     truncate: bool = False
     """Only when sent: Ollama does it by default, and says nothing."""
     speculative: bool | dict[str, Any] | None = None
+    logprobs: bool = False
+    top_logprobs: int = 0
 
 
 class OllamaGenerate(OllamaRequest, frozen=True, kw_only=True):
     prompt: str = ""
+    suffix: str = ""
+    """What comes after the text that is wanted; for models that fill in."""
     system: str | None = None
     raw: bool = False
     context: list[int] = msgspec.field(default_factory=list)
@@ -85,12 +91,9 @@ class OllamaChat(OllamaRequest, frozen=True, kw_only=True):
 
 UNSUPPORTED: Allowed = {
     "images": ([],),
-    "logprobs": (False,),
     "shift": (False,),
-    "suffix": ("",),
     "template": ("",),
     "tools": ([],),
-    "top_logprobs": (0,),
 }
 UNSUPPORTED_OPTIONS: Allowed = {
     "mirostat": (0,),
@@ -110,14 +113,23 @@ def read_generate(body: Json, *, strict: bool) -> Asked:
     said = [ChatMessage("user", request.prompt)]
     if request.system:
         said.insert(0, ChatMessage("system", request.system))
-    more: Json = {"before": tuple(request.context)}
-    if not request.raw:
+    more: Json = {"before": tuple(request.context), "drops_start": request.truncate}
+    prompts: tuple[Prompt, ...] = (request.prompt,)
+    if request.suffix:
+        _check_plain(request, "suffix")
+        prompts = (between(request.prompt, request.suffix),)
+    elif not request.raw:
         thinking = {"tells_pieces": True, "variables": thinking_of(request.think)}
         more = {**more, "messages": tuple(said), "add_special": False, **thinking}
-    elif request.context or request.system or request.think is not None:
-        raise RequestError("raw does not go together with context, system or think", param="raw")
-    prompts = (request.prompt,)
+    else:
+        _check_plain(request, "raw")
     return _asked(request, GENERATE, "prompt", warnings, strict=strict, prompts=prompts, **more)
+
+
+def _check_plain(request: OllamaGenerate, name: str) -> None:
+    """Where there is no conversation. Raises RequestError (400)."""
+    if request.context or request.system or request.think is not None:
+        raise RequestError(f"{name} does not go together with context, system or think", param=name)
 
 
 def read_load(
@@ -161,17 +173,16 @@ def _asked(
 ) -> Asked:
     options, others = read_options(request.options, strict=strict)
     check_alive(request.keep_alive)
-    if request.truncate and dialect == GENERATE:
-        raise RequestError(
-            "truncate leaves out old messages: a prompt has none, shorten it", param="truncate"
-        )
+    if request.top_logprobs and not request.logprobs:
+        raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
     return Asked(
         dialect=dialect,
-        params=_params(options, structure_of(request.format), request.speculative),
+        params=_params(options, structure_of(request.format), request),
         model=request.model and request.model.removesuffix(":latest"),
         names=Names(
             prompt=prompt,
             max_tokens=f"options.{NAMES['max_tokens']}" if options.num_predict >= 0 else None,
+            logprobs="top_logprobs",
             scoring=None,
             others={ours: f"options.{theirs}" for ours, theirs in NAMES.items()},
         ),
@@ -183,7 +194,7 @@ def _asked(
 
 
 def _params(
-    options: OllamaOptions, structure: StructuredOutputs | None, speculative: Speculative
+    options: OllamaOptions, structure: StructuredOutputs | None, request: OllamaRequest
 ) -> SamplingParams:
     """Negative numbers stand for what is not said."""
     return SamplingParams(
@@ -192,7 +203,8 @@ def _params(
         seed=seed_or_any(options.seed),
         stop=options.stop,
         max_tokens=None if options.num_predict < 0 else options.num_predict,
-        speculative=speculative,
+        logprobs=request.top_logprobs if request.logprobs else None,
+        speculative=request.speculative,
     )
 
 
@@ -230,6 +242,10 @@ class OllamaGrammar(PieceGrammar):
         at = datetime.fromtimestamp(envelope.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._head = {"model": resolved.model, "created_at": at}
         self._chats = resolved.dialect == CHAT
+        self.has_logprobs = resolved.job.params.logprobs is not None
+        self._names = TokenNames(tokenizer)
+        self._logprobs: list[Json] = []
+        """Of tokens that no line has told of."""
         before, _, after = ndjson.line({**self._said("\0"), "done": False}).partition(b'"\\u0000"')
         self._before, self._after = before, after
 
@@ -237,6 +253,18 @@ class OllamaGrammar(PieceGrammar):
         if self._chats:
             return {**self._head, "message": {"role": "assistant", "content": text}}
         return {**self._head, "response": text}
+
+    def read(self, delta: Delta) -> Work[None]:
+        for item in delta.logprobs:
+            told = self._names.entry(item.token, item.logprob)
+            if item.top:
+                told["top_logprobs"] = [self._names.entry(*one) for one in item.top]
+            self._logprobs.append(told)
+            yield
+
+    def _take_logprobs(self) -> Json:
+        taken, self._logprobs = self._logprobs, []
+        return {"logprobs": taken} if taken else {}
 
     def events(self, delta: Delta, tally: Tally) -> list[Parts]:
         found = super().events(delta, tally)
@@ -261,6 +289,9 @@ class OllamaGrammar(PieceGrammar):
         return {**said, "message": {**said["message"], key: value}}
 
     def _piece(self, delta: Delta) -> Parts:
+        if self.has_logprobs:
+            line = {**self._said(delta.text), "done": False, **self._take_logprobs()}
+            return [ndjson.line(line)]
         return [self._before, encode(delta.text), self._after]
 
     def _last(self, told: Whole, tally: Tally) -> Parts:
@@ -278,6 +309,7 @@ class OllamaGrammar(PieceGrammar):
 
     def _done(self, text: str, choice: Whole, tally: Tally) -> Json:
         found = {**self._said(text), "done": True, "done_reason": choice.finish}
+        found |= self._take_logprobs()
         if not self._chats:
             found["context"] = [*self._resolved.job.prompts[0], *choice.tokens]
         if self._resolved.warnings:

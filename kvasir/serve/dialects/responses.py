@@ -76,6 +76,8 @@ class ResponsesRequest(TurnFields, frozen=True, kw_only=True):
     """What it goes on with; what was asked and answered is added to it."""
 
 
+MAX_SHOWN_BYTES = 2**20
+"""JSON of a field that the first and the last events tell again: each is written in one piece."""
 STORED = ("metadata", "store")
 """What is refused elsewhere."""
 UNSUPPORTED: dict[str, tuple[object, ...]] = {
@@ -104,6 +106,11 @@ def read(body: Json, *, strict: bool) -> Asked:
     structure = format_of(request.text.format, "text.format")
     params = with_structure(params, structure, "text.format")
     most = None if request.max_output_tokens is None else "max_output_tokens"
+    tools = read_flat_tools(
+        request.tools, request.tool_choice, parallel=request.parallel_tool_calls
+    )
+    show = _show(request)
+    _check_shown(show)
     return Asked(
         dialect=NAME,
         params=params,
@@ -111,9 +118,7 @@ def read(body: Json, *, strict: bool) -> Asked:
         add_special=False,
         tells_pieces=True,
         drops_turns=request.truncation == "auto",
-        tools=read_flat_tools(
-            request.tools, request.tool_choice, parallel=request.parallel_tool_calls
-        ),
+        tools=tools,
         variables=variables_of(request, request.reasoning.effort, "reasoning.effort"),
         thinking=thinking_wish(request),
         model=request.model,
@@ -132,7 +137,7 @@ def read(body: Json, *, strict: bool) -> Asked:
             conversation=_conversation(request),
             n_instructions=int(request.instructions is not None),
         ),
-        show=msgspec.to_builtins(_show(request)),
+        show=msgspec.to_builtins(show),
     )
 
 
@@ -200,6 +205,18 @@ def _show(request: ResponsesRequest) -> ResponseShow:
         previous_response_id=request.previous_response_id,
         conversation=None if conversation is None else ConversationName(conversation),
     )
+
+
+def _check_shown(show: ResponseShow) -> None:
+    """Raises RequestError (400). Instructions are bounded by the context."""
+    for name, value in msgspec.structs.asdict(show).items():
+        size = len(encode(value))
+        if name != "instructions" and size > MAX_SHOWN_BYTES:
+            raise RequestError(
+                f"{name} takes {size} bytes, and the response tells it again with its events: at "
+                f"most {MAX_SHOWN_BYTES} are possible",
+                param=name,
+            )
 
 
 def _shown_tool(tool: Json) -> Json:

@@ -17,6 +17,7 @@ from kvasir.serve.answers.events import TgiEvent
 from kvasir.serve.answers.peers import TgiAnswer
 from kvasir.serve.asked import Asked
 from kvasir.serve.dialects.single import SingleGrammar, encode
+from kvasir.serve.frames import decode_scores
 from kvasir.serve.logprobs import FLOOR
 from kvasir.serve.parts import Parts
 from kvasir.serve.protocol.drawing import drawing_of, names_at, with_drawing
@@ -55,6 +56,8 @@ class TgiParameters(msgspec.Struct, frozen=True, kw_only=True):
     """So many are computed, and the likeliest is the answer."""
     return_full_text: bool = False
     details: bool = False
+    decoder_input_details: bool = False
+    """With details, those of the prompt's tokens among them."""
     top_n_tokens: int = 0
     truncate: int | None = None
     grammar: dict[str, Any] | None = None
@@ -70,7 +73,6 @@ class TgiRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 UNSUPPORTED: Allowed = {
     "adapter_id": (),
-    "decoder_input_details": (False,),
     "watermark": (False,),
 }
 
@@ -79,6 +81,8 @@ class TgiShow(msgspec.Struct, frozen=True, omit_defaults=True):
     before: str = ""
     """What the text begins with: the prompt, where it is given back."""
     details: bool = False
+    prefill: bool = False
+    """Whether they tell of the prompt's tokens."""
 
 
 def read(body: Json, *, strict: bool) -> Asked:
@@ -89,9 +93,12 @@ def read(body: Json, *, strict: bool) -> Asked:
     is_greedy = not sent.do_sample and sent.temperature is None
     if request.stream and (sent.best_of or 1) != 1:
         raise RequestError("best_of does not go together with stream", param="parameters.best_of")
+    _check_scores(sent, streams=request.stream)
     grammar = None if sent.grammar is None else tgi_grammar(sent.grammar, "parameters.grammar")
-    needs_logprobs = request.stream or sent.details
-    show = TgiShow(request.inputs if sent.return_full_text else "", sent.details)
+    scores = sent.decoder_input_details
+    has_details = sent.details or scores
+    needs_logprobs = request.stream or has_details
+    show = TgiShow(request.inputs if sent.return_full_text else "", has_details, scores)
     return Asked(
         dialect=NAME,
         params=SamplingParams(
@@ -103,6 +110,7 @@ def read(body: Json, *, strict: bool) -> Asked:
             best_of=sent.best_of,
             max_tokens=sent.max_new_tokens,
             logprobs=sent.top_n_tokens if needs_logprobs else None,
+            prompt_logprobs=0 if scores else None,
             structured_outputs=grammar,
             speculative=sent.speculative,
         ),
@@ -116,10 +124,22 @@ def read(body: Json, *, strict: bool) -> Asked:
             others={ours: f"parameters.{name}" for ours, name in NAMES.items()},
         ),
         stream=request.stream,
-        gathers=sent.details,
+        gathers=has_details,
         warnings=warnings + notes,
         show=msgspec.to_builtins(show),
     )
+
+
+def _check_scores(sent: TgiParameters, *, streams: bool) -> None:
+    """Raises RequestError (400)."""
+    if not sent.decoder_input_details:
+        return
+    name = "parameters.decoder_input_details"
+    if streams:
+        raise RequestError(f"{name} does not go together with stream", param=name)
+    if sent.max_new_tokens == 0:
+        name = "parameters.max_new_tokens"
+        raise RequestError(f"{name} must be at least 1", param=name)
 
 
 def read_stream(body: Json, *, strict: bool) -> Asked:
@@ -132,8 +152,12 @@ class TgiGrammar(SingleGrammar):
 
     def __init__(self, resolved: Resolved, envelope: Envelope, tokenizer: Tokenizer) -> None:
         super().__init__(resolved, envelope, tokenizer)
-        self.has_logprobs = bool(resolved.job.params.logprobs)
         self._show = msgspec.convert(resolved.show, TgiShow)
+        self.has_logprobs = bool(resolved.job.params.logprobs) or self._show.prefill
+        self._prefill: list[Json] = []
+        if self._show.prefill:
+            first = resolved.job.prompts[0][0]
+            self._prefill = [{"id": first, "text": _text(tokenizer, first), "logprob": None}]
         self._tokens: dict[int, list[Json]] = {}
         """By choice."""
         self._number = 0
@@ -141,6 +165,10 @@ class TgiGrammar(SingleGrammar):
         """The newest event, which the end of the text may belong to."""
 
     def read(self, delta: Delta) -> Work[None]:
+        for item in decode_scores(delta.scores) if self._show.prefill and delta.scores else ():
+            known = self._token(item, _text(self._tokenizer, item.token))
+            self._prefill.append({name: known[name] for name in ("id", "text", "logprob")})
+            yield
         if self._show.details and not self._resolved.stream:
             found = self._tokens.setdefault(delta.index, [])
             for item in delta.logprobs:
@@ -178,7 +206,7 @@ class TgiGrammar(SingleGrammar):
         (choice,) = choices
         found: Json = {"generated_text": self._show.before + choice.text}
         if self._show.details:
-            more = {"prefill": [], "tokens": self._tokens.get(choice.index, [])}
+            more = {"prefill": self._prefill, "tokens": self._tokens.get(choice.index, [])}
             found["details"] = {**self._details(choice, tally), **more}
         if self._resolved.warnings:
             found["warnings"] = self._resolved.warnings

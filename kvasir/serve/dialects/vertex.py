@@ -19,7 +19,7 @@ from kvasir.serve.protocol.parse import nested, parse_request
 from kvasir.serve.resolved import Json
 
 NAME = "vertex"
-NO_PLACE = ("details", "return_full_text", "top_n_tokens")
+NO_PLACE = ("decoder_input_details", "details", "return_full_text", "top_n_tokens")
 """Parameters of what a prediction, which is a text, has no place for."""
 
 

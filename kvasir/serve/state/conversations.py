@@ -105,23 +105,23 @@ class Conversations:
         rows = await _written(items)
         await self._store.run(lambda db: self._append(db, self._find(db, name, owner), rows))
 
-    async def items(self, name: str, owner: bytes, param: str | None = None) -> list[Json]:
-        """All of them. Raises Gone (404)."""
+    async def items(self, name: str, owner: bytes, param: str | None = None) -> list[bytes]:
+        """All of them, for ``read_item``. Raises Gone (404)."""
 
-        def find(db: sqlite3.Connection) -> list[Json]:
+        def find(db: sqlite3.Connection) -> list[bytes]:
             self._find(db, name, owner, param)
             rows = db.execute(
                 "SELECT value FROM items WHERE conversation = ? ORDER BY seq", (name,)
             )
-            return [read_item(row[0]) for row in rows.fetchall()]
+            return [row[0] for row in rows.fetchall()]
 
         return await self._store.run(find)
 
-    async def page(self, name: str, owner: bytes, asked: Page) -> tuple[list[Json], bool]:
-        """Of its items, and whether more follow. Raises Gone (404)."""
+    async def page(self, name: str, owner: bytes, asked: Page) -> tuple[list[bytes], bool]:
+        """Of its items, for ``read_item``, and whether more follow. Raises Gone (404)."""
         way, order = ("<", "DESC") if asked.newest_first else (">", "ASC")
 
-        def find(db: sqlite3.Connection) -> tuple[list[Json], bool]:
+        def find(db: sqlite3.Connection) -> tuple[list[bytes], bool]:
             self._find(db, name, owner)
             where: str = "conversation = ?"
             values: tuple[str | int, ...] = (name,)
@@ -132,19 +132,18 @@ class Conversations:
                 f"SELECT value FROM items WHERE {where} ORDER BY seq {order} LIMIT ?",
                 (*values, asked.limit + 1),
             ).fetchall()
-            found = [read_item(row[0]) for row in rows[: asked.limit]]
-            return found, len(rows) > asked.limit
+            return [row[0] for row in rows[: asked.limit]], len(rows) > asked.limit
 
         return await self._store.run(find)
 
-    async def item(self, name: str, owner: bytes, item_id: str) -> Json:
-        """Raises Gone (404)."""
+    async def item(self, name: str, owner: bytes, item_id: str) -> bytes:
+        """For ``read_item``. Raises Gone (404)."""
 
-        def find(db: sqlite3.Connection) -> Json:
+        def find(db: sqlite3.Connection) -> bytes:
             self._find(db, name, owner)
             place = _place(db, name, item_id)
-            (value,) = db.execute("SELECT value FROM items WHERE seq = ?", (place,)).fetchone()
-            return read_item(value)
+            found = db.execute("SELECT value FROM items WHERE seq = ?", (place,)).fetchone()
+            return bytes(found[0])
 
         return await self._store.run(find)
 
@@ -161,12 +160,12 @@ class Conversations:
 
         return await self._store.run(change)
 
-    def told(self, db: sqlite3.Connection, name: str, owner: bytes, items: Sequence[Json]) -> None:
+    def told(self, db: sqlite3.Connection, name: str, owner: bytes, rows: Rows) -> None:
         """Adds what was said in a response, whatever the quota is; one that was deleted meanwhile
         gets nothing. Inside a transaction of its caller."""
         entry = entries.any_owner(db, name)
         if entry is not None and entry.owner == owner:
-            self._insert(db, entry, _rows(items))
+            self._insert(db, entry, rows)
 
     def _append(self, db: sqlite3.Connection, entry: Entry, rows: Rows) -> None:
         size = _n_bytes(rows)
@@ -202,10 +201,10 @@ class Conversations:
 
 async def _written(items: Sequence[Json]) -> Rows:
     """Beside both the event loop and the thread of the database: up to the bytes of a body."""
-    return await asyncio.to_thread(_rows, items) if items else ()
+    return await asyncio.to_thread(rows_of, items) if items else ()
 
 
-def _rows(items: Sequence[Json]) -> Rows:
+def rows_of(items: Sequence[Json]) -> Rows:
     return [(item["id"], msgspec.json.encode(item)) for item in items]
 
 

@@ -17,11 +17,11 @@ from kvasir.serve.long import beside
 from kvasir.serve.parts import Parts
 from kvasir.serve.resolved import Json
 from kvasir.serve.state import entries, parts
-from kvasir.serve.state.conversations import Conversations, read_item
+from kvasir.serve.state.conversations import Conversations, Rows, read_item, rows_of
 from kvasir.serve.state.entries import Entry
 from kvasir.serve.state.files import DAY_SECONDS
 from kvasir.serve.state.kept import drop_progress
-from kvasir.serve.state.said import GROUPS, MESSAGES, said_in, write_said
+from kvasir.serve.state.said import GROUPS, MESSAGES, n_said, said_in, write_said
 from kvasir.serve.state.store import Store, Work
 from kvasir.serve.telling import Telling, check_open
 from kvasir.tokenizer.messages import ChatMessage
@@ -33,6 +33,7 @@ RESPONSE, ITEMS, KEPT, EVENTS = "response", "items", "kept", "events"
 engine said of one that is complete, as ``log_pieces``."""
 RECORD_PARTS = (MESSAGES, GROUPS, ITEMS, KEPT)
 
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items = msgspec.msgpack.Decoder(tuple[bytes, ...])
 
 
@@ -77,13 +78,18 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
         found: Json = msgspec.json.decode(self.response)
         return found
 
-    def turn(self) -> list[Json]:
-        """What its conversation is given; nothing unless it went well."""
-        shown = self.shown()
-        if shown["status"] not in ENDED_WELL:
-            return []
-        suffix = shown["id"].removeprefix("resp_")
-        return [*shown_items(self.messages[self.n_before :], suffix), *shown["output"]]
+    def turn(self) -> Rows:
+        """What its conversation is given; nothing unless it went well. The answer's items are as
+        they are written: with log probabilities they would take long to read."""
+        shown = self._said()
+        if shown.status not in ENDED_WELL:
+            return ()
+        own = shown_items(self.messages[self.n_before :], shown.id.removeprefix("resp_"))
+        told = [(_named.decode(item).id, bytes(item)) for item in shown.output]
+        return [*rows_of(own), *told]
+
+    def _said(self) -> _ResponseSaid:
+        return msgspec.json.decode(self.response, type=_ResponseSaid)
 
     async def said(self) -> tuple[ChatMessage, ...]:
         """The conversation with the answer. Raises RequestError (400) while there is none."""
@@ -91,7 +97,7 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.messages, *answer)
 
     def _answered(self) -> tuple[ChatMessage, ...]:
-        shown = msgspec.json.decode(self.response, type=_ResponseSaid)
+        shown = self._said()
         if shown.status not in ENDED_WELL:
             raise RequestError(
                 f"the response {shown.id!r} is {shown.status}: go on from one that is complete",
@@ -126,6 +132,30 @@ class _ResponseSaid(msgspec.Struct, frozen=True):
     id: str
     status: str
     output: list[msgspec.Raw]
+
+
+async def standing(response: Parts, status: str) -> bytes:
+    """JSON of ``response`` with this ``status``. Of the rest nothing is read."""
+
+    def changed() -> bytes:
+        shown = _fields.decode(b"".join(response))
+        return msgspec.json.encode({**shown, "status": status})
+
+    return await beside(sum(map(len, response)), changed)
+
+
+async def _status(response: Parts) -> str:
+    def read() -> str:
+        return msgspec.json.decode(b"".join(response), type=_ResponseSaid).status
+
+    return await beside(sum(map(len, response)), read)
+
+
+class _Named(msgspec.Struct, frozen=True):
+    id: str
+
+
+_named = msgspec.json.Decoder(_Named)
 
 
 def record_in(head: ResponseHead, found: dict[str, bytes]) -> ResponseRecord:
@@ -178,19 +208,18 @@ class Responses:
         size = len(value) + sum(map(len, found.values()))
         entry = Entry(response_id, "response", owner, model, now, expires, size, value)
 
-        def also(db: sqlite3.Connection) -> None:
-            if record.is_done:
-                self._tell(db, owner, record)
-
+        turn = await _turn(record) if record.is_done else ()
+        also = partial(self._tell, owner=owner, name=record.conversation, turn=turn)
         await parts.add(store, entry, found, also)
 
     async def tell(self, owner: bytes, record: ResponseRecord) -> None:
         """Of one that is not stored: its conversation alone is given what was said."""
-        await self._store.run(lambda db: self._tell(db, owner, record))
+        turn, name = await _turn(record), record.conversation
+        await self._store.run(partial(self._tell, owner=owner, name=name, turn=turn))
 
-    def _tell(self, db: sqlite3.Connection, owner: bytes, record: ResponseRecord) -> None:
-        if record.conversation is not None:
-            self._conversations.told(db, record.conversation, owner, record.turn())
+    def _tell(self, db: sqlite3.Connection, owner: bytes, name: str | None, turn: Rows) -> None:
+        if name is not None and turn:
+            self._conversations.told(db, name, owner, turn)
 
     async def part(
         self, response_id: str, owner: bytes, name: str, param: str | None = None
@@ -252,9 +281,9 @@ class Responses:
 
         await self._store.run(change)
 
-    async def cancel(self, response_id: str, owner: bytes) -> Json:
-        """Asked again, or of one that has ended, it says the same. Raises Gone (404), RequestError
-        (400)."""
+    async def cancel(self, response_id: str, owner: bytes) -> Parts:
+        """JSON of the response. Asked again, or of one that has ended, it says the same. Raises
+        Gone (404), RequestError (400)."""
         head, data = await self.part(response_id, owner, RESPONSE)
         if not head.in_background:
             raise RequestError(
@@ -262,16 +291,16 @@ class Responses:
                 "of another",
                 code="not_in_background",
             )
-        shown: Json = msgspec.json.decode(b"".join(data))
         if not head.is_done:
-            shown = await self._cancelled(response_id, owner, {**shown, "status": "cancelled"})
-        if shown["status"] == "cancelled":
+            shown = await standing(data, "cancelled")
+            data = await self._cancelled(response_id, owner, parts.cut(shown))
+        if response_id in self.live and await _status(data) == "cancelled":
             self._stop(response_id)
-        return shown
+        return data
 
-    async def _cancelled(self, response_id: str, owner: bytes, shown: Json) -> Json:
+    async def _cancelled(self, response_id: str, owner: bytes, shown: list[bytes]) -> Parts:
         """``shown``, or what it has ended with meanwhile."""
-        now, found = self._store.clock(), {RESPONSE: parts.cut(msgspec.json.encode(shown))}
+        now, found = self._store.clock(), {RESPONSE: shown}
 
         def change(db: sqlite3.Connection) -> bool:
             entry = entries.find(db, "response", response_id, owner, now)
@@ -281,10 +310,8 @@ class Responses:
             return is_done
 
         if not await self._store.run(change):
-            return shown
-        _, data = await self.part(response_id, owner, RESPONSE)
-        ended: Json = msgspec.json.decode(b"".join(data))
-        return ended
+            return [*shown]
+        return (await self.part(response_id, owner, RESPONSE))[1]
 
     async def delete(self, response_id: str, owner: bytes) -> None:
         """Raises Gone (404)."""
@@ -308,7 +335,7 @@ class Responses:
         if head.conversation is not None:
             names = (RESPONSE, MESSAGES, GROUPS, ITEMS)
             every = {name: parts.whole(db, entry.id, name) for name in names}
-            self._tell(db, entry.owner, record_in(head, every))
+            self._tell(db, entry.owner, head.conversation, record_in(head, every).turn())
         drop_progress(db, entry.id, 0)
         value = msgspec.json.encode(head)
         n_bytes = entry.n_bytes + len(value) - len(entry.value) + n_more
@@ -316,6 +343,14 @@ class Responses:
 
     def _end(self, now: int) -> int:
         return now + self._days * DAY_SECONDS
+
+
+async def _turn(record: ResponseRecord) -> Rows:
+    """Beside both the event loop and the thread of the database where it is long."""
+    if record.conversation is None:
+        return ()
+    n_bytes = len(memoryview(record.response)) + n_said(record.messages[record.n_before :])
+    return await beside(n_bytes, record.turn)
 
 
 def _head(entry: Entry) -> ResponseHead:

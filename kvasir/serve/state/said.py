@@ -47,11 +47,11 @@ def said_of(messages: Sequence[ChatMessage]) -> dict[str, bytes]:
 
 async def write_said(messages: Sequence[ChatMessage]) -> dict[str, bytes]:
     """``said_of``, beside the event loop where that takes long."""
-    return await beside(_n_written(messages), lambda: said_of(messages))
+    return await beside(n_said(messages), lambda: said_of(messages))
 
 
-def _n_written(messages: Sequence[ChatMessage]) -> int:
-    """Of what is more than ``LONG_BYTES`` not all is counted."""
+def n_said(messages: Sequence[ChatMessage]) -> int:
+    """Bytes. Of what is more than ``LONG_BYTES`` not all is counted."""
     calls = ([call.arguments for call in message.calls] for message in messages)
     parts = (part if isinstance(part, str) else part.data for x in messages for part in x.parts)
     said = (text for message in messages for text in (message.content, message.reasoning))
