@@ -38,7 +38,8 @@ async def get_response(service: Service, exchange: Exchange) -> None:
     telling = responses.live.get(response_id)
     if head.is_done or telling is None or not telling.is_running:
         return await exchange.send_parts(data)
-    await exchange.send_parts(parts.cut(await standing(data, "in_progress")))
+    shown = await standing(data, "in_progress")
+    await exchange.send_parts([*parts.cut(shown)])
 
 
 async def delete_response(service: Service, exchange: Exchange) -> None:
