@@ -7,13 +7,14 @@ theirs; what is beyond both is the machine's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from kvasir.timing.cost import CostModel, Load, chunk_load
-from kvasir.timing.records import ITS_TURN, Span, StepRecord, Story
+from kvasir.timing.records import StepRecord, Story
+from kvasir.timing.waits import BREAKS, WALK, broken_by, interruptions, waits
 
 LEAST_SECONDS = 0.05
 LEAST_SHARE = 0.1
@@ -28,13 +29,10 @@ MAX_STEPS = 8192
 """Of a life, the newest: what is before them is not explained."""
 PIECE = 16
 """Steps fitted before somebody else may have a turn: a third of a millisecond."""
-WALK = 128
-"""Steps billed before that: half a millisecond."""
 
 SLOWED = 1.2
 """Of what its steps were expected to take: where they took more, so did what is between them."""
 
-BREAKS = ("preempted", "replayed")
 OWN = ("prompt", "answer")
 """Causes that a request has alone, too."""
 
@@ -129,13 +127,6 @@ def explain(
     return bill.why(end + late - received, alone)
 
 
-class _Wait(NamedTuple):
-    cause: str
-    begin: float
-    """On the engine's clock, as ``end``."""
-    end: float
-
-
 class _Bill:
     """Seconds by cause."""
 
@@ -171,80 +162,11 @@ def _waits(
     bill: _Bill, story: Story, steps: Sequence[StepRecord], places: EnginePlaces
 ) -> Generator[None, None, float]:
     """Bills what it waited for before its rows; returns when the last span ended."""
-    before: Span | None = None
-    end = story.arrived
-    for span in story.spans:
-        at = story.arrived + span.at
-        end = max(end, at + max(span.seconds, 0.0))
-        if span.kind == "queued" and before is not None:
-            bill.add(_broken(before), at, span.seconds)
-        elif span.kind == "queued":
-            read = _read_seconds(story, span)
-            waited = span.seconds - read
-            short = yield from _shortage(story, steps, at, waited, places)
-            for cause, begin, seconds in short:
-                bill.add(cause, begin, seconds)
-            bill.add("disk", at + waited, read)
-        if span.kind in BREAKS:
-            before = span
-        elif span.kind in ("prefill", "decode"):
-            before = None
-    return end
-
-
-def _broken(span: Span) -> str:
-    """By whom a request was, that is computed again."""
-    if span.kind == "replayed":
-        return "restart"
-    return "turn" if span.detail == ITS_TURN else "preemption"
-
-
-def _again(story: Story) -> Iterator[_Wait]:
-    """What it waited for after it had begun."""
-    before: Span | None = None
-    for span in story.spans:
-        if span.kind == "queued" and before is not None:
-            at = story.arrived + span.at
-            yield _Wait(_broken(before), at, at + span.seconds)
-        before = span if span.kind in BREAKS else before
-
-
-def _read_seconds(story: Story, wait: Span) -> float:
-    """At the end of ``wait``, until it started: blocks were read from disk."""
-    end = wait.at + wait.seconds
-    return sum([x.seconds for x in story.spans if x.kind == "read" and wait.at <= x.at <= end])
-
-
-def _shortage(
-    story: Story, steps: Sequence[StepRecord], at: float, seconds: float, places: EnginePlaces
-) -> Generator[None, None, list[tuple[str, float, float]]]:
-    """What was short in the steps of a wait, in the order in which it began: (cause, when, its part
-    of ``seconds``). Where all places are taken, also by somebody who came later, others went
-    first."""
     n_blocks = -(-story.n_prompt // places.block_size)
-    found: dict[str, float] = {}
-    begins: dict[str, float] = {}
-    for i, step in enumerate(steps):
-        if i % WALK == 0:
-            yield
-        if not at <= step.at < at + seconds:
-            continue
-        if step.n_rows < places.n_slots:
-            cause = "blocks" if step.blocks_free < n_blocks else "turn"
-        else:
-            cause = "turn" if _newest(step) > story.id else "slots"
-        begins.setdefault(cause, step.at)
-        found[cause] = found.get(cause, 0.0) + step.seconds
-    total = sum(found.values())
-    if not total:
-        return [("turn", at, seconds)]
-    return [(cause, begins[cause], seconds * each / total) for cause, each in found.items()]
-
-
-def _newest(step: StepRecord) -> int:
-    """Who of its requests came last: their numbers only grow."""
-    others = (*step.chunks, *step.drafts, *step.forced)
-    return max(max(step.decodes, default=0), max([each[0] for each in others], default=0))
+    for wait in (yield from waits(story, steps, places.n_slots, n_blocks)):
+        bill.add(wait.cause, wait.begin, wait.seconds)
+    ends = [story.arrived + x.at + max(x.seconds, 0.0) for x in story.spans]
+    return max([story.arrived, *ends])
 
 
 class _Steps:
@@ -260,8 +182,10 @@ class _Steps:
         """Tokens that its next decoded row sees."""
         self._computed = 0
         """Tokens that were computed once."""
-        self._breaks = [(story.arrived + x.at, _broken(x)) for x in story.spans if x.kind in BREAKS]
-        self._waits = list(_again(story))
+        self._breaks = [
+            (story.arrived + x.at, broken_by(x)) for x in story.spans if x.kind in BREAKS
+        ]
+        self._waits = list(interruptions(story))
         self._members: tuple[int, ...] = ()
         """Who decoded in the last step that was looked at, and whether it was among them."""
         self._is_member = False

@@ -109,7 +109,7 @@ def test_what_a_first_token_waited_for() -> None:
     client = Client()
     client.steps(100, 7)
     client.mark(1, "queued")
-    client.steps(100, 7, 8, 9, 10)
+    client.steps(100, -4, -3, -2, -1)
     client.mark(1, "started")
     came = 0.01 * client.n_steps + 0.01
     client.steps(200, 1, seconds=0.01)
@@ -126,7 +126,7 @@ def test_what_a_first_token_waited_for() -> None:
 def test_who_ended_in_the_queue_waited() -> None:
     client = Client()
     client.mark(1, "queued")
-    client.steps(100, 7, 8, 9, 10)
+    client.steps(100, -4, -3, -2, -1)
     client.mark(1, "finished")
     told = ask(client, Explanations(), served(1))
     assert (told["cause"], told["seconds"]) == ("slots", 1.0)
