@@ -54,8 +54,8 @@ struct Spread : RowOp<SpreadArgs> {
   Spread(const Record& r, const Workspace& w);
 };
 
-// in: f32 of the tokens, ids [T, k], place of group_pairs; out: f32 of the sorted pairs; weight: of each expert and
-// column the one that goes there; top_k, n_experts. Plain C++, which all levels share.
+// in: f32 of the tokens, ids [T, k], place of group_pairs; out: f32 of the sorted pairs; weight: of each
+// expert and column the one that goes there; top_k, n_experts. Plain C++, which all levels share.
 struct GatherPairs {
   static constexpr const char* kName = "gather_pairs";
   GatherPairs(const Record& r, const Workspace& w);
