@@ -83,7 +83,7 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
 """What a family has that leaves a field out: as if it were not there."""
 
 
-class _TowerSpec(msgspec.Struct, frozen=True, kw_only=True):
+class EncoderSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What distinguishes the tower of a family that sees images."""
 
     encoders: tuple[str, ...]
@@ -100,7 +100,7 @@ class _TowerSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.encoders + self.connectors
 
 
-class _NamedTowerSpec(_TowerSpec, frozen=True, kw_only=True):
+class NamedEncoderSpec(EncoderSpec, frozen=True, kw_only=True):
     names: Mapping[str, str]
     """Of weights, behind that: of the whole, of a layer, of a merger; {} is a number. To a name
     that ends in a point nothing is added."""
@@ -108,7 +108,7 @@ class _NamedTowerSpec(_TowerSpec, frozen=True, kw_only=True):
     """In a ``vision_config`` that does not say them."""
 
 
-class TowerSpec(_TowerSpec, frozen=True, kw_only=True):
+class TowerSpec(EncoderSpec, frozen=True, kw_only=True):
     """Of tiles of one size (``checkpoints.tower``)."""
 
     fields: Mapping[str, ModelField]
@@ -142,7 +142,7 @@ class TowerSpec(_TowerSpec, frozen=True, kw_only=True):
         return self.encoders + self.connectors + self.newlines
 
 
-class QwenTowerSpec(_NamedTowerSpec, frozen=True, kw_only=True):
+class QwenTowerSpec(NamedEncoderSpec, frozen=True, kw_only=True):
     """Of a family of Qwen (``checkpoints.qwen_tower``)."""
 
     keys: Mapping[str, str] = MappingProxyType({})
@@ -173,7 +173,7 @@ class PixtralTowerSpec(QwenTowerSpec, frozen=True, kw_only=True):
     """Rows of queries and keys are reordered, as in GGUF files of llama."""
 
 
-class PooledTowerSpec(_NamedTowerSpec, frozen=True, kw_only=True):
+class PooledTowerSpec(NamedEncoderSpec, frozen=True, kw_only=True):
     """Of Gemma 4 (``checkpoints.pooled_tower``): images of any shape, places in a table of columns
     and one of lines, rows that are means of neighbours."""
 

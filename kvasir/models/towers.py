@@ -12,7 +12,7 @@ MERGER_EPS = 1e-6
 """Of the norm in front of a merger, in a tower that says none."""
 
 
-class _Tower(msgspec.Struct, frozen=True, kw_only=True):
+class ReadTower(msgspec.Struct, frozen=True, kw_only=True):
     bases: tuple[str, str]
     """Before names of tensors of encoder, and of connector or merger, in this file."""
     encoder: ModelConfig
@@ -28,7 +28,7 @@ class _Tower(msgspec.Struct, frozen=True, kw_only=True):
         return tensor.startswith(self.bases)
 
 
-class TowerConfig(_Tower, frozen=True, kw_only=True):
+class TowerConfig(ReadTower, frozen=True, kw_only=True):
     """Of tiles of one size."""
 
     spec: TowerSpec
@@ -44,7 +44,7 @@ class TowerConfig(_Tower, frozen=True, kw_only=True):
         return is_own or tensor == self.newline
 
 
-class QwenTower(_Tower, frozen=True, kw_only=True):
+class QwenTower(ReadTower, frozen=True, kw_only=True):
     """Of images of any size: also those of Pixtral and Mistral 3."""
 
     spec: QwenTowerSpec
@@ -60,7 +60,7 @@ class QwenTower(_Tower, frozen=True, kw_only=True):
     merger_bias: bool = True
 
 
-class PooledTower(_Tower, frozen=True, kw_only=True):
+class PooledTower(ReadTower, frozen=True, kw_only=True):
     """Of images of any shape, whose rows are means of neighbours."""
 
     spec: PooledTowerSpec
