@@ -24,68 +24,68 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_REPEATS)]
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class _Format(
+class _AnyFormat(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"
 ): ...
 
 
-class ConstString(_Format, tag="const_string"):
+class ConstString(_AnyFormat, frozen=True, tag="const_string"):
     value: str
 
 
-class JsonSchema(_Format, tag="json_schema"):
+class JsonSchema(_AnyFormat, frozen=True, tag="json_schema"):
     json_schema: dict[str, Any] | bool
     style: Literal["json"] = "json"
 
 
-class Regex(_Format, tag="regex"):
+class Regex(_AnyFormat, frozen=True, tag="regex"):
     pattern: str
 
 
-class AnyText(_Format, tag="any_text"): ...
+class AnyText(_AnyFormat, frozen=True, tag="any_text"): ...
 
 
-class InOrder(_Format, tag="sequence"):
+class InOrder(_AnyFormat, frozen=True, tag="sequence"):
     elements: Annotated[list[Format], msgspec.Meta(min_length=1)]
 
 
-class OneOf(_Format, tag="or"):
+class OneOf(_AnyFormat, frozen=True, tag="or"):
     elements: Annotated[list[Format], msgspec.Meta(min_length=1)]
 
 
-class Maybe(_Format, tag="optional"):
+class Maybe(_AnyFormat, frozen=True, tag="optional"):
     content: Format
 
 
-class OneOrMore(_Format, tag="plus"):
+class OneOrMore(_AnyFormat, frozen=True, tag="plus"):
     content: Format
 
 
-class AnyNumber(_Format, tag="star"):
+class AnyNumber(_AnyFormat, frozen=True, tag="star"):
     content: Format
 
 
-class Repeat(_Format, tag="repeat"):
+class Repeat(_AnyFormat, frozen=True, tag="repeat"):
     min: _Count
     max: Annotated[int, msgspec.Meta(ge=-1, le=MAX_REPEATS)]
     content: Format
 
 
-class Tag(_Format, tag="tag"):
+class TagFormat(_AnyFormat, frozen=True, tag="tag"):
     begin: str
     content: Format
     end: str | Annotated[list[_Name], msgspec.Meta(min_length=1)]
 
 
-class TriggeredTags(_Format, tag="triggered_tags"):
+class TriggeredTags(_AnyFormat, frozen=True, tag="triggered_tags"):
     triggers: Annotated[list[_Name], msgspec.Meta(min_length=1)]
-    tags: Annotated[list[Tag], msgspec.Meta(min_length=1)]
+    tags: Annotated[list[TagFormat], msgspec.Meta(min_length=1)]
     at_least_one: bool = False
     stop_after_first: bool = False
 
 
-class TagsWithSeparator(_Format, tag="tags_with_separator"):
-    tags: Annotated[list[Tag], msgspec.Meta(min_length=1)]
+class TagsWithSeparator(_AnyFormat, frozen=True, tag="tags_with_separator"):
+    tags: Annotated[list[TagFormat], msgspec.Meta(min_length=1)]
     separator: str
     at_least_one: bool = False
     stop_after_first: bool = False
@@ -93,7 +93,7 @@ class TagsWithSeparator(_Format, tag="tags_with_separator"):
 
 Format: TypeAlias = (
     ConstString | JsonSchema | Regex | AnyText | InOrder | OneOf | Maybe | OneOrMore | AnyNumber
-    | Repeat | Tag | TriggeredTags | TagsWithSeparator
+    | Repeat | TagFormat | TriggeredTags | TagsWithSeparator
 )  # fmt: skip
 
 
@@ -107,7 +107,7 @@ class _Fixed(msgspec.Struct, frozen=True):
         return "(" + " | ".join(map(json.dumps, self.texts)) + ")"
 
 
-class _Rule(msgspec.Struct, frozen=True):
+class _LarkRule(msgspec.Struct, frozen=True):
     lark: str
 
 
@@ -115,29 +115,29 @@ class _Free(msgspec.Struct, frozen=True):
     """Any text, up to what is fixed behind it."""
 
 
-_Part: TypeAlias = _Fixed | _Rule | _Free
+_Part: TypeAlias = _Fixed | _LarkRule | _Free
 
 
-class _Whole(msgspec.Struct, frozen=True):
+class _FormatAsked(msgspec.Struct, frozen=True):
     format: Format
 
 
 def format_grammar(asked: object, limits: GrammarLimits) -> Constraint:
     """``asked``: a mapping with a ``format``. Raises InvalidGrammar and UnsupportedSchema."""
     try:
-        whole = msgspec.convert(asked, _Whole)
+        whole = msgspec.convert(asked, _FormatAsked)
     except msgspec.ValidationError as error:
         raise InvalidGrammar(f"structural_tag: {error}") from None
     except RecursionError:
         raise InvalidGrammar("structural_tag is nested too deeply") from None
-    writer = _Writer(limits)
+    writer = _FormatWriter(limits)
     start = writer.joined(writer.parts(whole.format, is_last=True), is_last=True)
     head = ["%llguidance {}", f"start: {start}", r"TEXT: /(.|\n)*/"]
     text = lark_grammar("\n".join((*head, *writer.rules)), limits).text
     return Constraint(text, tuple(dict.fromkeys(writer.warnings)))
 
 
-class _Writer:
+class _FormatWriter:
     """Collects rules of Lark. ``is_last``: nothing follows in the answer."""
 
     def __init__(self, limits: GrammarLimits) -> None:
@@ -162,9 +162,8 @@ class _Writer:
             part = left.pop(0)
             if not isinstance(part, _Free):
                 found.append(part.lark)
-            elif left and isinstance(left[0], _Fixed):
-                end = left.pop(0)
-                assert isinstance(end, _Fixed)
+            elif left and isinstance(end := left[0], _Fixed):
+                left.pop(0)
                 found.append(self._named(f"TEXT {end.lark}", "[lazy]"))
             elif is_last and not left:
                 found.append("TEXT")
@@ -191,10 +190,10 @@ class _Writer:
         prepared = prepare(what.json_schema, limits=self._limits)
         self.warnings += prepared.warnings
         whole = {**prepared.schema, "x-guidance": guidance(prepared.schema)}
-        return [_Rule(f"%json {json.dumps(whole)}")]
+        return [_LarkRule(f"%json {json.dumps(whole)}")]
 
     def regex(self, what: Regex, _: bool) -> list[_Part]:
-        return [_Rule(lark_regex(what.pattern))]
+        return [_LarkRule(lark_regex(what.pattern))]
 
     def any_text(self, what: AnyText, _: bool) -> list[_Part]:
         return [_Free()]
@@ -211,7 +210,7 @@ class _Writer:
         found = [
             self.joined(self.parts(one, is_last=is_last), is_last=is_last) for one in what.elements
         ]
-        return [_Rule(f"({' | '.join(found)})")]
+        return [_LarkRule(f"({' | '.join(found)})")]
 
     def repeated(self, what: Maybe | OneOrMore | AnyNumber | Repeat, is_last: bool) -> list[_Part]:
         signs = {Maybe: "?", OneOrMore: "+", AnyNumber: "*"}
@@ -219,10 +218,10 @@ class _Writer:
             if 0 <= what.max < what.min:
                 raise InvalidGrammar(f"structural_tag: repeat has min {what.min}, max {what.max}")
             sign = f"{{{what.min},{what.max if what.max >= 0 else ''}}}"
-            return [_Rule(f"{self.whole(what.content)}{sign}")] if what.max else []
-        return [_Rule(f"{self.whole(what.content)}{signs[type(what)]}")]
+            return [_LarkRule(f"{self.whole(what.content)}{sign}")] if what.max else []
+        return [_LarkRule(f"{self.whole(what.content)}{signs[type(what)]}")]
 
-    def tag(self, what: Tag, is_last: bool) -> list[_Part]:
+    def tag(self, what: TagFormat, is_last: bool) -> list[_Part]:
         ends = (what.end,) if isinstance(what.end, str) else tuple(what.end)
         end: list[_Part] = [_Fixed(ends)] if ends != ("",) else []
         begin: list[_Part] = [_Fixed((what.begin,))] if what.begin else []
@@ -233,17 +232,17 @@ class _Writer:
         at_once = " | ".join(self.whole(tag) for tag in what.tags) if what.at_least_one else ""
         if what.stop_after_first:
             if what.at_least_one:
-                return [_Rule(f"({at_once})")]
+                return [_LarkRule(f"({at_once})")]
             if not is_last:
                 raise InvalidGrammar(
                     "structural_tag: triggered_tags with stop_after_first and without "
                     "at_least_one must be the last of all"
                 )
-            return [_Rule(f"({behind} | TEXT)")]
-        first: list[_Part] = [_Rule(f"({at_once})")] if at_once else []
-        return [*first, _Rule(f"({behind})*"), _Free()]
+            return [_LarkRule(f"({behind} | TEXT)")]
+        first: list[_Part] = [_LarkRule(f"({at_once})")] if at_once else []
+        return [*first, _LarkRule(f"({behind})*"), _Free()]
 
-    def _behind_text(self, tag: Tag, triggers: Sequence[str]) -> str:
+    def _behind_text(self, tag: TagFormat, triggers: Sequence[str]) -> str:
         trigger = next((one for one in triggers if tag.begin.startswith(one)), None)
         if trigger is None:
             raise InvalidGrammar(f"structural_tag: the begin {tag.begin!r} starts with no trigger")
@@ -255,21 +254,21 @@ class _Writer:
         tag = self._named(" | ".join(self.whole(one) for one in what.tags))
         more = f"({json.dumps(what.separator)} {tag})*" if what.separator else f"{tag}*"
         several = tag if what.stop_after_first else f"{tag} {more}"
-        return [_Rule(f"({several})" if what.at_least_one else f"({several})?")]
+        return [_LarkRule(f"({several})" if what.at_least_one else f"({several})?")]
 
 
 _WRITERS: dict[type, Callable[..., list[_Part]]] = {
-    ConstString: _Writer.const_string,
-    JsonSchema: _Writer.json_schema,
-    Regex: _Writer.regex,
-    AnyText: _Writer.any_text,
-    InOrder: _Writer.in_order,
-    OneOf: _Writer.one_of,
-    Maybe: _Writer.repeated,
-    OneOrMore: _Writer.repeated,
-    AnyNumber: _Writer.repeated,
-    Repeat: _Writer.repeated,
-    Tag: _Writer.tag,
-    TriggeredTags: _Writer.triggered,
-    TagsWithSeparator: _Writer.separated,
+    ConstString: _FormatWriter.const_string,
+    JsonSchema: _FormatWriter.json_schema,
+    Regex: _FormatWriter.regex,
+    AnyText: _FormatWriter.any_text,
+    InOrder: _FormatWriter.in_order,
+    OneOf: _FormatWriter.one_of,
+    Maybe: _FormatWriter.repeated,
+    OneOrMore: _FormatWriter.repeated,
+    AnyNumber: _FormatWriter.repeated,
+    Repeat: _FormatWriter.repeated,
+    TagFormat: _FormatWriter.tag,
+    TriggeredTags: _FormatWriter.triggered,
+    TagsWithSeparator: _FormatWriter.separated,
 }

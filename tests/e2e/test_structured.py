@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.canaries import watching
 from tests.e2e.harness import MODEL, Server
+from tests.schema_bombs import BOMBS
 
 CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -327,29 +328,9 @@ def test_warnings(toy: Server) -> None:
     assert refused.json()["error"]["code"] == "unsupported_schema"
 
 
-BOMBS: dict[str, tuple[Any, str]] = {
-    "enum": ({"enum": [f"k{i}" for i in range(2**16)]}, "invalid_grammar"),
-    "optional keys": (
-        {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(3000)}},
-        "unsupported_schema",
-    ),
-    "itself": ({"$ref": "#"}, "unsupported_schema"),
-    "a circle": (
-        {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
-        "unsupported_schema",
-    ),
-    "pattern": ({"type": "string", "pattern": "(a|b|c){1,5000}" * 40}, ""),
-    "alternatives": (
-        {"anyOf": [{"type": "object", "properties": {"a": {"$ref": "#"}}}] * 200},
-        "invalid_grammar",
-    ),
-}
-"""Each with the code of its refusal; without one it is compiled."""
-
-
 def test_bombs_are_refused_or_answered(toy: Server) -> None:
-    """R79: within their limits, beside streams that do not notice: the same texts, and on a quiet
-    machine gaps of at most twice their p99."""
+    """R77, R79: within their limits, beside streams that do not notice: the same texts, and on a
+    quiet machine gaps of at most twice their p99."""
     assert said(toy, {"guided_choice": ["yes"]}) == "yes"
     found: dict[str, tuple[int, str]] = {}
 

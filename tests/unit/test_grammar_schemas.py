@@ -327,6 +327,8 @@ def test_bounds() -> None:
         prepare({"enum": list(range(LIMITS.n_values + 1))})
     with pytest.raises(InvalidGrammar, match="1048576 at most"):
         schema_grammar({"const": "a" * 2**20})
+    with pytest.raises(InvalidGrammar, match="2772484 bytes, 1048576 at most"):
+        schema_grammar({"enum": [f"k{i}" for i in range(2**18)]})
     few = GrammarLimits(n_bytes=40, depth=2, n_values=2)
     with pytest.raises(InvalidGrammar, match="2 at most"):
         prepare(nested(3), limits=few)

@@ -166,13 +166,14 @@ def test_a_schema_that_cannot_be_kept_to() -> None:
 def test_options_of_json() -> None:
     """White space, and properties that a schema does not name."""
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
-    for options, taken, rejected in (
+    cases: list[tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         ({}, ('{"a":1}', '{  "a": 1}', '{"a":1,"b":2}'), ()),
         ({"whitespace_pattern": " ?"}, ('{"a":1}', '{ "a": 1 }'), ('{  "a":1}',)),
         ({"disable_any_whitespace": True}, ('{"a":1}', '{"a":1,"b":2}'), ('{"a": 1}',)),
         ({"disable_additional_properties": True}, ('{ "a": 1 }',), ('{"a":1,"b":2}',)),
-    ):
-        made = grammar_of(StructuredOutputs(json=schema, **options))  # type: ignore[arg-type]
+    ]
+    for options, taken, rejected in cases:
+        made = grammar_of(StructuredOutputs(json=schema, **options))
         matcher = byte_tokens().compile(made.text)
         assert all(takes(matcher, text) for text in taken), options
         assert not any(takes(matcher, text) for text in rejected), options
