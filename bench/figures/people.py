@@ -40,12 +40,15 @@ PEOPLE = (
     Target("the same: seconds within a tenth of the client's", WHYS, results("within"), 0.95,
            "{:.0%}"),
     Target("nothing done: nothing named", WHYS, silent, 0.95, "{:.0%}"),
-    Target("64 streams beside 8 dashboards and 2 `kvasir top`, over none: tokens a second", WATCHED,
-           results("median", "tokens_per_second"), 0.99, "{:.3f}x"),
-    most("the same: p99 of the gaps between tokens", WATCHED, results("median", "gap_p99_ms"), 1.05,
-         "{:.3f}x"),
-    most("the same: one `kvasir top`, of a core", WATCHED, results("top_share_of_a_core"), 0.03,
-         "{:.1%}"),
+    Target("64 streams, 8 dashboards and 2 `kvasir top` behind them, over none: tokens a second",
+           WATCHED, results("median", "behind", "tokens_per_second"), 0.99, "{:.3f}x"),
+    most("the same: p99 of the gaps between tokens", WATCHED,
+         results("median", "behind", "gap_p99_ms"), 1.05, "{:.3f}x"),
+    Target("those who look are the server's equals on its two cores: tokens a second", WATCHED,
+           results("median", "beside", "tokens_per_second"), 0.99, "{:.3f}x"),
+    most("the same: p99 of the gaps between tokens", WATCHED,
+         results("median", "beside", "gap_p99_ms"), 1.05, "{:.3f}x"),
+    most("one `kvasir top`, of a core", WATCHED, results("shares", "top_share"), 0.03, "{:.1%}"),
 )  # fmt: skip
 
 

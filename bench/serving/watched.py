@@ -93,7 +93,7 @@ def watching(server: Server, niceness: int) -> Iterator[list[psutil.Process]]:
     pages = get_context("spawn").Process(target=dashboards, args=(server.port, niceness))
     pages.start()
     tops = [terminal(server) for _ in range(N_TOPS)]
-    found = [psutil.Process(each.pid) for each in (pages, *tops)]
+    found = [psutil.Process(pid) for pid in (pages.pid, *[top.pid for top in tops])]
     for top in found[1:]:
         top.nice(niceness)
     time.sleep(4)  # what they load is no part of it

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from kvasir import __version__
-from kvasir.core.messages import EngineStats
+from kvasir.core.messages import DrafterStats, EngineStats
 from kvasir.core.request import ALIKE, PRIORITY_CLASSES, PriorityClass, Standing
 from kvasir.grammar.schema import KEYWORDS
 from kvasir.serve import metric_table as table
@@ -136,7 +136,7 @@ class Metrics:
 def _rows(
     rows: tuple[Row[Stats], ...], sources: Mapping[str, Stats]
 ) -> Iterator[tuple[MetricInfo, Callable[[], dict[Values, float]]]]:
-    named = {(model,): source for model, source in sources.items()}
+    named: dict[Values, Stats] = {(model,): source for model, source in sources.items()}
     for info, read in rows:
         yield info, partial(_each, read, named)
 
@@ -144,7 +144,9 @@ def _rows(
 def _drafter_rows(
     stats: Mapping[str, EngineStats],
 ) -> Iterator[tuple[MetricInfo, Callable[[], dict[Values, float]]]]:
-    named = {(model, x.method): x for model, own in stats.items() for x in own.drafters}
+    named: dict[Values, DrafterStats] = {
+        (model, x.method): x for model, own in stats.items() for x in own.drafters
+    }
     for info, read in table.DRAFTERS:
         yield info, partial(_each, read, named)
 

@@ -125,7 +125,7 @@ async def _ask(service: Any) -> None:
     async def send_bytes(body: bytes, media_type: bytes) -> None:
         assert body == b""
 
-    asked = SimpleNamespace(send_bytes=send_bytes, scope={"query_string": b""})
+    asked: Any = SimpleNamespace(send_bytes=send_bytes, scope={"query_string": b""})
     await get_metrics(service, asked)
 
 
