@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 from bench.figures.blocks import Blocks
@@ -66,10 +67,27 @@ def causes() -> str:
     return "\n".join([*head, *rows]) + "\n"
 
 
+def watched() -> str:
+    """What turns gave that somebody looks at, and turns without."""
+    found = load(WATCHED)["results"]
+    turns = {"nobody": found["plain"], **found["watched"]}
+    head = [
+        "| who looks | turns | tokens a second | API process, CPU of a token | with the engine |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    rows = []
+    for name, each in turns.items():
+        speeds = [x["tokens_per_second"] for x in each]
+        api, server = (median([x[key] for x in each]) for key in ("api_us", "server_us"))
+        speed = f"{min(speeds):,.0f} to {max(speeds):,.0f}"
+        rows.append(f"| {name} | {len(each)} | {speed} | {api:.0f} µs | {server:,.0f} µs |")
+    return "\n".join([*head, *rows]) + "\n"
+
+
 def linked() -> str:
     """The table of targets that there are results of, as a page of docs links to them."""
     there = [x for x in PEOPLE if (RESULTS / f"{x.result}.json").exists()]
     return table(there, FOLDER)
 
 
-PEOPLE_BLOCKS: Blocks = {"people": linked, "causes": causes}
+PEOPLE_BLOCKS: Blocks = {"people": linked, "causes": causes, "watched": watched}
