@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 CPU_BUDGET = 40.0
 """Seconds of CPU time of a test's own process in the short form; the dearest takes 10 of an AVX-512
-core, 2.4 times as many of the slowest machine that ran it."""
+core, 2.4 times as many of the slowest machine that ran it. None where real weights are given."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -57,7 +57,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     began = time.process_time()
     yield
     used = time.process_time() - began
-    if used > CPU_BUDGET and not IS_WIDE:
+    if used > CPU_BUDGET and not IS_WIDE and "KVASIR_WEIGHTS" not in os.environ:
         pytest.fail(
             f"it took {used:.0f} s of CPU time, the budget of a test in make test is "
             f"{CPU_BUDGET:.0f} s: give it a shorter form (tests/forms.py)"

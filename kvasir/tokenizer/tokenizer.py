@@ -52,6 +52,8 @@ class Tokenizer:
         self._backend = spec.backend
         self._backend.no_truncation()
         self._backend.no_padding()
+        if isinstance(self._backend.model, tokenizers.models.BPE):
+            self._backend.model.dropout = None  # is of training: other tokens each time
         self.bos_id = spec.bos_id
         self.eos_ids = spec.eos_ids
         self.special_ids = spec.special_ids

@@ -243,6 +243,18 @@ def test_folder_of_word_piece(tmp_path: Path) -> None:
     assert theirs.decode(ours.encode("The dogs quicker")) == "the dogs quicker"
 
 
+def test_a_text_has_the_same_tokens_each_time(tmp_path: Path) -> None:
+    """A file may ask for dropout (arXiv 1910.13267), which is for training."""
+    spec = spec_from_gguf(byte_level())
+    spec.backend.decoder = decoders.ByteLevel()
+    spec.backend.model.dropout = 0.9
+    tokenizer = load_tokenizer(open_model(folder_of(tmp_path, spec.backend)))
+    assert {tuple(tokenizer.encode("the " * 9)) for _ in range(9)} == {
+        tuple(build().encode("the " * 9))
+    }
+    assert len(tokenizer.encode("the " * 9)) == 10
+
+
 def test_folder_never_truncates(tmp_path: Path) -> None:
     spec = spec_from_gguf(byte_level())
     spec.backend.decoder = decoders.ByteLevel()
