@@ -3,7 +3,9 @@
     python -m bench.serving.watched --output bench/results/watched-2cores.json
 
 Turns without and with, one after the other on one server; dashboards ask twice a second, as the
-page does. Who looks runs on the same machine, and is counted.
+page does. Who looks runs on the same machine: once beside the server as its equal, and once behind
+it, at the lowest priority, since who looks has a machine of his own and only what the server does
+for him is its cost.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.client import HTTPConnection
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 
 from kvasir.bench.fingerprint import Meter, fingerprint
@@ -35,49 +38,74 @@ PROGRAM = "python -m bench.serving.watched"
 N_STREAMS, N_PROMPT = 64, 32
 N_DASHBOARDS, N_TOPS = 8, 2
 EVERY = 0.5
+NICENESS = {"beside": 0, "behind": 19}
+"""Of who looks."""
 
 
 def turn(server: Server, n_tokens: int, seed: int) -> dict[str, float]:
-    """Tokens a second, and the 99th percentile of the gaps in milliseconds."""
+    """Tokens a second, the 99th percentile of the gaps in milliseconds, and what the server's
+    processes took of a token, microseconds of CPU time."""
     draw = random.Random(seed)
-    began = time.monotonic()
+    own = (psutil.Process(server.process.pid), psutil.Process(server.engine_pid()))
+    before, began = [spent([each]) for each in own], time.monotonic()
     asking = []
     for _ in range(N_STREAMS):
         words = [draw.randrange(1000, 40_000) for _ in range(N_PROMPT)]
         asking.append(Asking(server, words, n_tokens))
     heard = [each.done() for each in asking]
     seconds = max(each.ended for each in heard) - began
+    api, engine = (spent([each]) - x for each, x in zip(own, before, strict=True))
     gaps = [b - a for x in heard for a, b in zip(x.moments, x.moments[1:], strict=False)]
+    n = N_STREAMS * n_tokens
     return {
-        "tokens_per_second": round(N_STREAMS * n_tokens / seconds, 1),
+        "tokens_per_second": round(n / seconds, 1),
         "gap_p99_ms": round(1e3 * statistics.quantiles(gaps, n=100)[98], 2),
+        "api_us": round(1e6 * api / n, 1),
+        "server_us": round(1e6 * (api + engine) / n, 1),
     }
 
 
-@contextmanager
-def watching(server: Server) -> Iterator[list[psutil.Process]]:
-    """The dashboards, and the terminals, which it gives."""
-    ended = threading.Event()
+def dashboards(port: int, niceness: int) -> None:
+    """All of them, in this process, until it is ended; they only read."""
+    os.nice(niceness)
 
-    def dashboard() -> None:
-        with httpx.Client(timeout=60, trust_env=False) as http:
-            while not ended.wait(EVERY):
-                http.get(server.url + "/v1/dashboard").raise_for_status()
+    def look() -> None:
+        connection = HTTPConnection("127.0.0.1", port)
+        while True:
+            connection.request("GET", "/v1/dashboard")
+            with connection.getresponse() as answer:
+                if answer.status != 200:
+                    raise RuntimeError(answer.read().decode())
+                answer.read()
+            time.sleep(EVERY)
 
-    threads = [threading.Thread(target=dashboard) for _ in range(N_DASHBOARDS)]
-    tops = [terminal(server) for _ in range(N_TOPS)]
+    threads = [threading.Thread(target=look) for _ in range(N_DASHBOARDS)]
     for thread in threads:
         thread.start()
-    time.sleep(3)  # what they load is no part of it
+        time.sleep(EVERY / N_DASHBOARDS)  # not all at once
+    for thread in threads:
+        thread.join()
+
+
+@contextmanager
+def watching(server: Server, niceness: int) -> Iterator[list[psutil.Process]]:
+    """The process of the dashboards, and the terminals."""
+    pages = get_context("spawn").Process(target=dashboards, args=(server.port, niceness))
+    pages.start()
+    tops = [terminal(server) for _ in range(N_TOPS)]
+    found = [psutil.Process(pid) for pid in (pages.pid, *[top.pid for top in tops])]
+    for top in found[1:]:
+        top.nice(niceness)
+    time.sleep(4)  # what they load is no part of it
     try:
-        yield [psutil.Process(top.pid) for top in tops]
+        yield found
     finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
-        for top in tops:
-            top.kill()
-            top.wait()
+        assert pages.is_alive(), "the dashboards ended"
+        pages.kill()
+        pages.join()
+        for each in tops:
+            each.kill()
+            each.wait()
 
 
 def terminal(server: Server) -> subprocess.Popen[bytes]:
@@ -103,32 +131,48 @@ def spent(processes: list[psutil.Process]) -> float:
     return sum(each.user + each.system for each in times)
 
 
-def measure(model: Path, n_tokens: int, n_pairs: int) -> dict[str, Any]:
+def watched(server: Server, n_tokens: int, seed: int, niceness: int) -> dict[str, float]:
+    """A turn, and which shares of a core all dashboards together and one terminal had."""
+    with watching(server, niceness) as (pages, *tops):
+        before, began = (spent([pages]), spent(tops)), time.monotonic()
+        told = turn(server, n_tokens, seed)
+        seconds = time.monotonic() - began
+        told["dashboards_share"] = round((spent([pages]) - before[0]) / seconds, 4)
+        told["top_share"] = round((spent(tops) - before[1]) / N_TOPS / seconds, 4)
+        return told
+
+
+def measure(model: Path, n_tokens: int, n_turns: int) -> dict[str, Any]:
     options = {"threads": 2, "max_num_seqs": N_STREAMS, "max_model_len": 2048, "tuning": "cached"}
-    plain, watched, shares = [], [], []
+    plain, seen = [], {name: list[dict[str, float]]() for name in NICENESS}
     with Meter() as meter, running_server(model, executor="cpu", engine=options) as server:
         turn(server, n_tokens, 0)
-        for i in range(n_pairs):
-            plain.append(turn(server, n_tokens, 2 * i + 1))
-            with watching(server) as tops:
-                before, began = spent(tops), time.monotonic()
-                watched.append(turn(server, n_tokens, 2 * i + 2))
-                taken = (spent(tops) - before) / N_TOPS
-                shares.append(round(taken / (time.monotonic() - began), 4))
-    pairs = list(zip(watched, plain, strict=True))
-    ratios = {
-        name: [round(one[name] / other[name], 4) for one, other in pairs] for name in plain[0]
-    }
+        for i in range(n_turns):
+            plain.append(turn(server, n_tokens, 3 * i + 1))
+            for j, (name, niceness) in enumerate(NICENESS.items()):
+                seen[name].append(watched(server, n_tokens, 3 * i + 2 + j, niceness))
     return {
         "streams": N_STREAMS,
         "tokens": n_tokens,
         "plain": plain,
-        "watched": watched,
-        "ratios": ratios,
-        "top_share_of_a_core": statistics.median(shares),
-        "median": {name: statistics.median(values) for name, values in ratios.items()},
+        "watched": seen,
+        "ratios": {name: ratios(found, plain) for name, found in seen.items()},
+        "median": {name: medians(ratios(found, plain)) for name, found in seen.items()},
+        "shares": {
+            key: statistics.median([x[key] for found in seen.values() for x in found])
+            for key in ("dashboards_share", "top_share")
+        },
         "foreign": meter.foreign,
     }
+
+
+def ratios(found: list[dict[str, float]], plain: list[dict[str, float]]) -> dict[str, list[float]]:
+    pairs = list(zip(found, plain, strict=True))
+    return {name: [round(a[name] / b[name], 4) for a, b in pairs] for name in plain[0]}
+
+
+def medians(found: dict[str, list[float]]) -> dict[str, float]:
+    return {name: round(statistics.median(values), 4) for name, values in found.items()}
 
 
 def main() -> None:
@@ -137,7 +181,7 @@ def main() -> None:
     )
     parser.add_argument("model", type=Path, nargs="?", help="by default the small one")
     parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
     machine = fingerprint()
@@ -147,7 +191,7 @@ def main() -> None:
         "command": command_line(PROGRAM),
         "machine": machine,
         "model": model.name,
-        "results": measure(model, args.tokens, args.pairs),
+        "results": measure(model, args.tokens, args.turns),
     }
     write(told, args.output)
 

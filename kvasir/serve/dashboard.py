@@ -73,6 +73,7 @@ class Monitor:
         """When it said so."""
         self._told: DashboardCore | None = None
         self._made = float("-inf")
+        self._bodies: dict[bytes, bytes] = {}
         self._ticks: deque[Tick] = deque()
         self._asking: asyncio.Task[None] | None = None
 
@@ -84,6 +85,13 @@ class Monitor:
     def tell(self, told: DashboardCore) -> None:
         """A snapshot, made just now."""
         self._told, self._made = told, self.clock()
+        self._bodies = {}
+
+    def body(self, owner: bytes, make: Callable[[], bytes]) -> bytes:
+        """What those who have one key are sent of this snapshot, made once."""
+        if owner not in self._bodies:
+            self._bodies[owner] = make()
+        return self._bodies[owner]
 
     def rates(self, now: Tick) -> tuple[float, float]:
         """Output and prompt tokens per second of the last seconds: since a snapshot as old as that,

@@ -119,6 +119,11 @@ class Naming:
         """Without a counter's ``_total``; None for a metric that has no name here."""
         return f"kvasir_{info.name}"
 
+    def family(self, info: MetricInfo) -> str | None:
+        """As its lines of HELP and TYPE name it."""
+        name = self.name(info)
+        return f"{name}_total" if name is not None and info.kind == "counter" else name
+
     def labels(self, info: MetricInfo, values: Values) -> str:
         return _labels(info.labels, values)
 
@@ -160,10 +165,9 @@ NAMINGS: Mapping[str, tuple[Naming, ...]] = {
 
 def plain(naming: Naming, info: MetricInfo, series: Mapping[Values, float]) -> Iterator[str]:
     """The lines of a counter or gauge."""
-    name = naming.name(info)
+    name = naming.family(info)
     if name is None:
         return
-    name = f"{name}_total" if info.kind == "counter" else name
     yield head(name, info)
     for values, found in naming.merged(info, series.items()).items():
         yield f"{name}{naming.labels(info, values)} {float(sum(found))!r}"

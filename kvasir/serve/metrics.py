@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from kvasir import __version__
-from kvasir.core.messages import EngineStats
+from kvasir.core.messages import DrafterStats, EngineStats
 from kvasir.core.request import ALIKE, PRIORITY_CLASSES, PriorityClass, Standing
 from kvasir.grammar.schema import KEYWORDS
 from kvasir.serve import metric_table as table
@@ -19,6 +20,7 @@ from kvasir.serve.exposition import (
     CounterFamily,
     Histogram,
     HistogramFamily,
+    Naming,
     Values,
     plain,
 )
@@ -96,20 +98,29 @@ class Metrics:
         self._codes.add(code if known else OTHER)
         self.count(table.ERRORS, code if known else OTHER).inc()
 
-    def text(self) -> bytes:
-        """The exposition format, UTF-8."""
-        return "".join(f"{line}\n" for line in self._lines()).encode()
+    def text(self, names: Collection[str] = ()) -> bytes:
+        """The exposition format, UTF-8. ``names``: of families, as their lines of TYPE have them;
+        empty for all. Names that nothing has give nothing."""
+        return "".join(f"{line}\n" for line in self._lines(names)).encode()
 
-    def _lines(self) -> Iterator[str]:
+    def _lines(self, names: Collection[str]) -> Iterator[str]:
         for counts in self._counts.values():
-            yield from counts.lines(self._namings)
+            yield from counts.lines(self._shown(counts.info, names))
         for histograms in self._histograms.values():
-            yield from histograms.lines(self._namings)
-        for info, series in self._read():
-            for naming in self._namings:
-                yield from plain(naming, info, series)
+            yield from histograms.lines(self._shown(histograms.info, names))
+        for info, read in self._read():
+            if shown := self._shown(info, names):
+                series = read()
+                for naming in shown:
+                    yield from plain(naming, info, series)
 
-    def _read(self) -> Iterator[tuple[MetricInfo, dict[Values, float]]]:
+    def _shown(self, info: MetricInfo, names: Collection[str]) -> Sequence[Naming]:
+        """Those under which ``names`` has it."""
+        if not names:
+            return self._namings
+        return [naming for naming in self._namings if naming.family(info) in names]
+
+    def _read(self) -> Iterator[tuple[MetricInfo, Callable[[], dict[Values, float]]]]:
         """What is known at a scrape alone."""
         stats = {model: engine.stats() for model, engine in self._engines.items()}
         disks = {model: each.disk for model, each in stats.items() if each.disk is not None}
@@ -119,22 +130,29 @@ class Metrics:
         yield from _rows(table.DISK, disks)
         yield from _rows(table.LIFE, counts)
         for info, read in table.PROCESS:
-            yield info, {(): read(self._process)}
+            yield info, partial(_each, read, {(): self._process})
 
 
 def _rows(
     rows: tuple[Row[Stats], ...], sources: Mapping[str, Stats]
-) -> Iterator[tuple[MetricInfo, dict[Values, float]]]:
+) -> Iterator[tuple[MetricInfo, Callable[[], dict[Values, float]]]]:
+    named: dict[Values, Stats] = {(model,): source for model, source in sources.items()}
     for info, read in rows:
-        yield info, {(model,): read(source) for model, source in sources.items()}
+        yield info, partial(_each, read, named)
 
 
 def _drafter_rows(
     stats: Mapping[str, EngineStats],
-) -> Iterator[tuple[MetricInfo, dict[Values, float]]]:
-    named = [((model, x.method), x) for model, own in stats.items() for x in own.drafters]
+) -> Iterator[tuple[MetricInfo, Callable[[], dict[Values, float]]]]:
+    named: dict[Values, DrafterStats] = {
+        (model, x.method): x for model, own in stats.items() for x in own.drafters
+    }
     for info, read in table.DRAFTERS:
-        yield info, {names: read(one) for names, one in named}
+        yield info, partial(_each, read, named)
+
+
+def _each(read: Callable[[Stats], float], sources: Mapping[Values, Stats]) -> dict[Values, float]:
+    return {values: read(source) for values, source in sources.items()}
 
 
 class ModelMetrics:

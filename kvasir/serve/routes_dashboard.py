@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
+
+import msgspec
 
 from kvasir.core.messages import EngineStats, Ready
 from kvasir.serve import metric_table as table
@@ -58,8 +61,9 @@ async def get_dashboard(service: Service, exchange: Exchange) -> None:
         monitor.tell(core)
         monitor.ask(client.holdings)
     await monitor.hear()
-    told: Dashboard = {**core, "kv": _kv(service, info, service.owner(exchange))}
-    await exchange.send_json(told)
+    owner = service.owner(exchange)
+    body = monitor.body(owner, partial(_body, service, core, info, owner))
+    await exchange.send_bytes(body, b"application/json")
 
 
 async def get_history(service: Service, exchange: Exchange) -> None:
@@ -180,6 +184,11 @@ def _disk(stats: EngineStats) -> DiskFigures | None:
         "damaged": disk.n_damaged,
         "hit_tokens": disk.n_hit,
     }
+
+
+def _body(service: Service, core: DashboardCore, info: Ready, owner: bytes) -> bytes:
+    told: Dashboard = {**core, "kv": _kv(service, info, owner)}
+    return msgspec.json.encode(told)
 
 
 def _kv(service: Service, info: Ready, owner: bytes) -> DashboardKv:

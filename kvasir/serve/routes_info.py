@@ -10,6 +10,7 @@ from kvasir.serve.errors import describe_error
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.health import report
 from kvasir.serve.metrics import CONTENT_TYPE
+from kvasir.serve.query import parsed
 from kvasir.serve.service import Model, Service
 from kvasir.serve.slices import Work
 
@@ -41,11 +42,13 @@ async def _send_state(exchange: Exchange, is_well: bool, word: str) -> None:
 
 
 async def get_metrics(service: Service, exchange: Exchange) -> None:
-    """Takes some milliseconds: one answer in each pass of the event loop."""
+    """Takes some milliseconds: one answer in each pass of the event loop. ``name[]``, which may be
+    said several times, asks for these families alone."""
+    names = frozenset(parsed(exchange).get("name[]", ()))
 
     def text() -> Work[bytes]:
         yield
-        return service.metrics.text()
+        return service.metrics.text(names)
 
     await exchange.send_bytes(await service.default.client.slices.run(text()), CONTENT_TYPE)
 

@@ -98,8 +98,9 @@ def test_metrics_of_many_clients_come_in_turns() -> None:
     told: list[float] = []
     now = 0.0
 
-    def text() -> bytes:
+    def text(names: frozenset[str]) -> bytes:
         nonlocal now
+        assert not names
         told.append(now)
         now += 0.004
         return b""
@@ -124,7 +125,8 @@ async def _ask(service: Any) -> None:
     async def send_bytes(body: bytes, media_type: bytes) -> None:
         assert body == b""
 
-    await get_metrics(service, SimpleNamespace(send_bytes=send_bytes))
+    asked: Any = SimpleNamespace(send_bytes=send_bytes, scope={"query_string": b""})
+    await get_metrics(service, asked)
 
 
 def test_beams_are_worded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

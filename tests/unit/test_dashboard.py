@@ -113,6 +113,21 @@ def test_a_snapshot_is_made_again_after_half_a_second() -> None:
     assert monitor.fresh is None
 
 
+def test_those_of_one_key_are_sent_what_was_written_once() -> None:
+    clock = Clock()
+    monitor = Monitor(clock)
+    told: Any = {"object": "dashboard"}
+    written = iter(range(9))
+
+    def look(owner: bytes) -> bytes:
+        return monitor.body(owner, lambda: b"%d" % next(written))
+
+    monitor.tell(told)
+    assert [look(x) for x in (b"a", b"b", b"a", b"b")] == [b"0", b"1", b"0", b"1"]
+    monitor.tell(told)
+    assert [look(x) for x in (b"b", b"a", b"b")] == [b"2", b"3", b"2"]
+
+
 def test_who_begins_to_watch_sees_what_choices_hold() -> None:
     clock = Clock()
     monitor = Monitor(clock)

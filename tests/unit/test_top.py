@@ -14,6 +14,7 @@ from kvasir.cli.main import run_command
 from kvasir.cli.top_keys import TopView, pressed
 from kvasir.cli.top_text import (
     ORDERS,
+    READ,
     ROWS,
     WIDTH,
     ServerLook,
@@ -25,6 +26,10 @@ from kvasir.cli.top_text import (
     to_json,
 )
 from kvasir.cli.why_text import why_text
+from kvasir.core.messages import EngineStats
+from kvasir.core.request import ALIKE
+from kvasir.serve.metric_table import METRICS
+from kvasir.serve.metrics import Metrics
 from scripts.levels import levels
 
 TEXT = """\
@@ -52,6 +57,21 @@ def test_rates_and_levels() -> None:
     said = figures(seen(1.0), seen(3.0, later))
     assert (said["output_tokens_per_second"], said["running"], said["errors"]) == (30.0, 3, 3)
     assert said["first_token_p50"] is None and said["acceptance_rate"] is None
+
+
+def test_what_is_asked_for_is_all_that_is_shown() -> None:
+    metrics = Metrics("both")
+    measured = metrics.of("m", lambda: EngineStats(n_running=3, output_tokens=7, n_drafted=4))
+    measured.first_token(ALIKE, 0.2)
+    metrics.count_error("x")
+    names = [f"kvasir_{name}" for name in READ]
+    assert set(names) <= {info.exposed for info in METRICS}
+    whole, asked = metrics.text().decode(), metrics.text(names).decode()
+    assert len(asked) < len(whole) / 5
+    assert asked.count("# TYPE") == len(names)
+    before = seen(0.0, "")
+    assert figures(before, seen(1.0, asked)) == figures(before, seen(1.0, whole))
+    assert metrics.text(["nobody"]) == b""
 
 
 def test_quantiles_are_of_what_is_new() -> None:
