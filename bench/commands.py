@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,8 @@ PROGRAM = "python -m bench.commands"
 N_RUNS, N_PAIRS, N_KILLS = 15, 5, 20
 N_MODELS = 20
 N_BYTES = 256 << 20
-LINE = 50 << 20
-"""Bytes a second of the slow server."""
-LINE_BYTES = 128 << 20
-"""Fetched from it."""
+LINES = (("pull", N_BYTES, 0, N_PAIRS), ("pull of a line", 128 << 20, 50 << 20, 2))
+"""(name, bytes of the file, bytes a second of the server, turns)."""
 NAME = "m.gguf"
 FETCH = "import sys; from bench.commands import fetch; fetch(*sys.argv[1:])"
 
@@ -51,6 +50,13 @@ def fetch(url: str, place: str, n_bytes: str, digest: str) -> None:
     file = HubFile(NAME, int(n_bytes), digest)
     source = Hub(url).source(HubRepo("org/m", "0" * 40, (file,)), file)
     fetch_file(source, file, Path(place), lambda done, total: None)
+
+
+def metered(part: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What it gives, and the share of the machine that others took."""
+    with Meter() as meter:
+        result = part()
+    return result | {"foreign": meter.foreign}
 
 
 def commands(folder: Path) -> dict[str, Any]:
@@ -70,7 +76,7 @@ def commands(folder: Path) -> dict[str, Any]:
         "doctor": (["doctor"], {}),
     }
     kvasir = Path(sys.executable).with_name("kvasir")
-    times: dict[str, list[float]] = {name: [] for name in asked}
+    taken: dict[str, list[float]] = {name: [] for name in asked}
     for i in range(N_RUNS + 1):
         for name, (words, variables) in asked.items():
             began = time.perf_counter()
@@ -78,10 +84,10 @@ def commands(folder: Path) -> dict[str, Any]:
                 [kvasir, *words], env=known | variables, capture_output=True, check=False
             )
             if i:  # the first writes bytecode
-                times[name].append(1e3 * (time.perf_counter() - began))
+                taken[name].append(1e3 * (time.perf_counter() - began))
     return {
         name: {"median_ms": round(statistics.median(x), 1), "max_ms": round(max(x), 1)}
-        for name, x in times.items()
+        for name, x in taken.items()
     }
 
 
@@ -118,13 +124,12 @@ def beside_curl(server: FileServer, folder: Path, n_pairs: int) -> dict[str, Any
 
 
 def times(folder: Path) -> dict[str, Any]:
-    with Meter() as meter:
-        result: dict[str, Any] = {"commands": commands(folder)}
-        with serving_file(folder / "served", N_BYTES) as server:
-            result["pull"] = beside_curl(server, folder, N_PAIRS)
-        with serving_file(folder / "served", LINE_BYTES, LINE) as server:
-            result["pull of a line"] = beside_curl(server, folder, N_PAIRS // 2)
-    return result | {"foreign": meter.foreign}
+    """Each with what others took meanwhile: the system writes back what came for a while."""
+    result = {"commands": metered(lambda: commands(folder))}
+    for name, n_bytes, rate, n_pairs in LINES:
+        with serving_file(folder / "served", n_bytes, rate) as server:
+            result[name] = metered(partial(beside_curl, server, folder, n_pairs))
+    return result
 
 
 def kills(folder: Path) -> dict[str, Any]:
