@@ -8,9 +8,10 @@ from typing import Any
 from bench.figures.blocks import Blocks
 from bench.figures.results import RESULTS, load
 from bench.figures.serving import counted, most, results
-from bench.figures.target import Target, table
+from bench.figures.target import Read, Target, table
 
 PAGE, WHYS, WATCHED = "page-2cores", "whys-2cores", "watched-2cores"
+COMMANDS, KILLS = "commands-2cores", "pull-kills"
 FOLDER = "../bench/results/"
 
 
@@ -23,6 +24,11 @@ def named(document: dict[str, Any]) -> float:
 def silent(document: dict[str, Any]) -> float:
     nothing = document["results"]["causes"]["nothing"]
     return float(nothing["named"] / nothing["runs"])
+
+
+def taken(command: str) -> Read:
+    """The median of its milliseconds."""
+    return results("commands", command, "median_ms")
 
 
 PEOPLE = (
@@ -50,6 +56,21 @@ PEOPLE = (
     most("the same: p99 of the gaps between tokens", WATCHED,
          results("median", "beside", "gap_p99_ms"), 1.05, "{:.3f}x"),
     most("one `kvasir top`, of a core", WATCHED, results("shares", "top_share"), 0.03, "{:.1%}"),
+    most("`kvasir --help`", COMMANDS, taken("--help"), 80, "{:.0f} ms"),
+    most("completion of a command", COMMANDS, taken("completion of a command"), 120, "{:.0f} ms"),
+    most("completion of an option of `serve`", COMMANDS, taken("completion of an option"), 120,
+         "{:.0f} ms"),
+    most("completion of a model of 20, for `chat`", COMMANDS, taken("completion of a model"), 120,
+         "{:.0f} ms"),
+    most("`kvasir doctor`", COMMANDS, taken("doctor"), 3000, "{:.0f} ms"),
+    Target("a pull beside curl, from a server without a limit", COMMANDS,
+           results("pull", "speed_over", "curl"), 0.9),
+    Target("the same, curl with `sha256sum` behind it", COMMANDS,
+           results("pull", "speed_over", "curl, sha256sum"), 0.9),
+    Target("the same, 50 MiB a second, curl alone", COMMANDS,
+           results("pull of a line", "speed_over", "curl"), 0.9),
+    counted("pulls of 256 MiB killed at 20 moments: MiB that came twice, the most", KILLS,
+            lambda d: d["results"]["twice_most"] / (1 << 20), 32, "{:.1f}"),
 )  # fmt: skip
 
 

@@ -12,7 +12,6 @@ import msgspec
 from kvasir.cli.dialogue import Dialogue
 from kvasir.cli.sampling import DRAWING
 from kvasir.cli.transcript import read_conversation, saved, write_conversation
-from kvasir.cli.why_text import why_text
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.validation.sampling import SamplingParams
 
@@ -149,6 +148,8 @@ def _stats(talk: Dialogue, _: str) -> None:
 
 
 def _why(talk: Dialogue, _: str) -> None:
+    from kvasir.cli.why_text import why_text
+
     talk.tell(why_text(talk.speaker.why()).rstrip("\n"))
 
 

@@ -8,7 +8,6 @@ import time
 import click
 
 from kvasir.cli.terminal import show
-from kvasir.cli.top_text import ServerLook, ServerWatch, as_text, to_json
 
 
 @click.command()
@@ -36,6 +35,8 @@ def top(
 ) -> None:
     """Show what a server does now: rates, waits, the KV cache and who holds it. Ctrl-C ends it."""
     from kvasir.cli.startup import interruptible
+    from kvasir.cli.top_keys import follow
+    from kvasir.cli.top_text import ServerWatch, as_text, to_json
 
     watch = ServerWatch(url, api_key)
     before = watch.look()
@@ -48,29 +49,4 @@ def top(
         show(as_text(before, now, order), sys.stdout)
         return
     interruptible()
-    _follow(watch, before, now, order, interval)
-
-
-def _follow(
-    watch: ServerWatch, before: ServerLook, now: ServerLook, order: str, interval: float
-) -> None:
-    """On the whole screen, until q or Ctrl-C."""
-    from rich.live import Live
-    from rich.text import Text
-
-    from kvasir.cli.top_keys import HELP, TopView, keys, pressed
-    from kvasir.cli.top_text import shown_ids
-
-    view = TopView(order)
-    with keys() as typed, Live(screen=True, auto_refresh=False) as live:
-        due = time.monotonic() + interval
-        while not view.ends:
-            told = watch.why(view.chosen) if view.explains else ""
-            text = as_text(before, now, view.order, view.chosen, told)
-            live.update(Text(text + HELP), refresh=True)
-            key = typed.wait(max(0.0, due - time.monotonic()))
-            if key:
-                view = pressed(view, key, shown_ids(now, view.order))
-            else:
-                before, now = now, watch.look()
-                due = time.monotonic() + interval
+    follow(watch, before, now, order, interval)

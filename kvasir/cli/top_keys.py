@@ -1,4 +1,4 @@
-"""Keys of ``kvasir top``: what each makes of the view."""
+"""Keys of ``kvasir top``: what each makes of the view, which follows a server."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import select
 import sys
 import termios
+import time
 import tty
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from kvasir.cli.top_text import ORDERS
+from kvasir.cli.top_text import ORDERS, ServerLook, ServerWatch, as_text, shown_ids
 
 HELP = "s sorts, ↑ ↓ choose a request, Enter says why it takes long, q ends"
 UP, DOWN, ENTER = ("\x1b[A", "k"), ("\x1b[B", "j"), ("\r", "\n")
@@ -66,3 +67,25 @@ class TypedKeys:
         """The next key, an arrow as its sequence; empty when none comes so soon."""
         ready, _, _ = select.select([self._file], [], [], seconds)
         return os.read(self._file, 8).decode("utf-8", "replace") if ready else ""
+
+
+def follow(
+    watch: ServerWatch, before: ServerLook, now: ServerLook, order: str, interval: float
+) -> None:
+    """On the whole screen, until q or Ctrl-C."""
+    from rich.live import Live
+    from rich.text import Text
+
+    view = TopView(order)
+    with keys() as typed, Live(screen=True, auto_refresh=False) as live:
+        due = time.monotonic() + interval
+        while not view.ends:
+            told = watch.why(view.chosen) if view.explains else ""
+            text = as_text(before, now, view.order, view.chosen, told)
+            live.update(Text(text + HELP), refresh=True)
+            key = typed.wait(max(0.0, due - time.monotonic()))
+            if key:
+                view = pressed(view, key, shown_ids(now, view.order))
+            else:
+                before, now = now, watch.look()
+                due = time.monotonic() + interval

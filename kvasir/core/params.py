@@ -165,4 +165,4 @@ class TokenParams(DrawParams, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def needs_outputs(self) -> bool:
         """Whether draws depend on the tokens before by more than their logits."""
-        return self.has_penalties or (len(self.bad_words) > 0 and max(map(len, self.bad_words)) > 1)
+        return self.has_penalties or any(len(word) > 1 for word in self.bad_words)

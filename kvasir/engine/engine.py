@@ -11,7 +11,7 @@ from msgspec import structs
 
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import EngineStats, StepEvents, TokenEvent
-from kvasir.core.params import mask_words
+from kvasir.core.params import TokenParams, mask_words
 from kvasir.core.plan import Transfer
 from kvasir.core.request import NO_DRAWS, EngineRequest
 from kvasir.core.tiles import TileSpec
@@ -27,6 +27,7 @@ from kvasir.timing.timeline import Timeline
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Words = tuple[tuple[int, ...], ...]
 LOOK_SECONDS = 0.001
 """Between two looks whether a constraint is made, while nothing is computed."""
 
@@ -65,6 +66,8 @@ class Engine:
         self._unprepared: dict[int, tuple[EngineRequest, float]] = {}
         """Requests that no step waits for, and since when: their constraints are made beside the
         steps."""
+        self._words: Words = ()
+        """The bad words that were checked last: the choices of a request share them."""
         self._process = os.getpid()
         self._failure = ""
 
@@ -79,7 +82,10 @@ class Engine:
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Raises RequestError when it can never run."""
-        _check_ids(request, self._executor.sizes.vocab_size)
+        words = request.params.bad_words
+        new = () if words is self._words else words
+        _check_ids(request.params, new, self._executor.sizes.vocab_size)
+        self._words = words
         _check_kind(request)
         _check_media(request, self._tile)
         self._masking.prepare(request.id, request.params.constraint)
@@ -229,12 +235,11 @@ class Engine:
             raise
 
 
-def _check_ids(request: EngineRequest, vocab_size: int) -> None:
-    """An id that no logits have would end the step, and the engine with it."""
-    params = request.params
+def _check_ids(params: TokenParams, words: Words, vocab_size: int) -> None:
+    """An id that no logits have would end the step, and the engine with it. ``words``: those of its
+    bad words that nobody has checked."""
     ids = (*params.stop_ids, *(token for token, _ in params.logit_bias), *params.logprob_ids)
-    if params.bad_words:
-        ids = (*ids, *(token for word in params.bad_words for token in word))
+    ids = (*ids, *(token for word in words for token in word))
     if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
         worst = min(ids) if min(ids) < 0 else max(ids)
         raise RequestError(

@@ -82,5 +82,7 @@ def _bounds(schema: dict[str, Any], closed: str, opened: str) -> Iterator[Bound]
     is_open = schema.get(opened) is True  # draft 4
     for name in (closed, opened):
         value = schema.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            continue
+        if isinstance(value, int) or isfinite(value):
             yield Fraction(value), is_open or name == opened

@@ -191,6 +191,8 @@ def required(schema: Schema) -> list[str]:
 
 def property_of(schema: Schema, name: str) -> Schema:
     """What ``schema`` asks of the property; True where that is not certain."""
+    if not isinstance(schema, dict):
+        return schema is not False
     properties = schema.get("properties")
     if isinstance(properties, dict) and name in properties:
         return properties[name]

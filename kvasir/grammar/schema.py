@@ -57,9 +57,11 @@ _SILENT = frozenset(
 """Keywords that describe and ask for nothing."""
 KEYWORDS = frozenset((*_MAPS, *_LISTS, *_SINGLE, *_PLAIN))
 _IDLE = {"minLength": 0, "minItems": 0, "minProperties": 0, "required": []}
-_KINDS: dict[str, type[dict[str, Any]] | type[list[Any]]] = {
+_KINDS: dict[str, type[dict[str, Any]] | type[list[Any]] | type[str]] = {
     **dict.fromkeys(("$defs", "definitions", "dependencies"), dict),
     **dict.fromkeys(("dependentRequired", "dependentSchemas"), dict),
+    **dict.fromkeys(("properties", "patternProperties"), dict),
+    "pattern": str,
     **dict.fromkeys(_LISTS, list),
 }
 """Of values that are gone through."""
@@ -254,8 +256,16 @@ def _alone(value: Any, most: int, depth: int = 0) -> Any:
         return value
     if isinstance(value.get("$ref"), str):
         value = {key: value[key] for key in ("$ref", *_MAPS[2:4]) if key in value}
-    data = ("const", "enum", "default", "examples")
-    return {k: v if k in data else _alone(v, most, depth + 1) for k, v in value.items()}
+    return {k: _alone_in(k, v, most, depth + 1) for k, v in value.items()}
+
+
+def _alone_in(key: str, value: Any, most: int, depth: int) -> Any:
+    """Of a keyword's value: names of properties and definitions are no keywords."""
+    if key in ("const", "enum", "default", "examples"):
+        return value
+    if key in (*_MAPS, "dependencies") and isinstance(value, dict):
+        return {name: _alone(part, most, depth + 1) for name, part in value.items()}
+    return _alone(value, most, depth)
 
 
 def _in_new_words(schema: dict[str, Any]) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def format_grammar(asked: object, limits: GrammarLimits) -> Constraint:
     """``asked``: a mapping with a ``format``. Raises InvalidGrammar and UnsupportedSchema."""
     try:
         whole = msgspec.convert(asked, _FormatAsked)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise InvalidGrammar(f"structural_tag: {error}") from None
     except RecursionError:
         raise InvalidGrammar("structural_tag is nested too deeply") from None

@@ -45,7 +45,7 @@ def tag_grammar(asked: object, limits: GrammarLimits = LIMITS) -> Constraint:
         return format_grammar(asked, limits)
     try:
         tag = msgspec.convert(asked, StructuralTag)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise InvalidGrammar(f"structural_tag: {error}") from None
     rules: list[str] = []
     warnings: list[str] = []

@@ -18,8 +18,9 @@ import msgspec
 N_PARTS = 4
 """Ranges that are fetched at a time."""
 MIN_PART = 8 << 20
-SYNC_BYTES = 4 << 20
-"""Bytes of a part between two lines: with N_PARTS of them, 16 MiB at most are fetched twice."""
+SYNC_BYTES = 2 << 20
+"""Bytes of a part between two lines: of N_PARTS of them, 8 MiB at most are fetched twice, and what
+was on its way (on one machine, some 4 MiB of each connection)."""
 SYNC_SECONDS = 0.25
 """And seconds, so that a slow line loses less."""
 

@@ -50,6 +50,8 @@ from kvasir.serve.state.conversations import StoredConversation
 from kvasir.serve.state.files import File
 
 RESPONSE = "/v1/responses/{response_id}"
+COMPACT = "/v1/responses/compact"
+"""Of Open Responses, and not here: no response has this id, so that POST is 404 and not 405."""
 BYTES, TEXT = "application/octet-stream", "text/plain"
 
 
@@ -268,11 +270,13 @@ ADMIN_ROUTES = (
 def build_app(service: Service) -> Router:
     """What listens for clients, as an ASGI application."""
     plane = client_plane(service)
+    none = Endpoint(service, routes_info.not_found, plane, "any")
+    compact = Route(COMPACT, none, methods=["POST"])
     if not service.options.web:
-        return _router(ROUTES, service, plane)
+        return _router(ROUTES, service, plane, compact)
     to_page = Endpoint(service, routes_web.to_page, plane, "public")
     home = routes_web.BrowserRoute("/", to_page, methods=["GET"])
-    return _router((*ROUTES, *routes_web.PageRoutes().specs()), service, plane, home)
+    return _router((*ROUTES, *routes_web.PageRoutes().specs()), service, plane, home, compact)
 
 
 def build_admin(service: Service) -> Router:

@@ -13,6 +13,8 @@ EXTENSION = "kvasir.chunks"
 class Chunks:
     """Of one response whose length is not known (RFC 9112, 7.1)."""
 
+    __slots__ = ("_cycle", "n_bytes")
+
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = weakref.ref(cycle)  # which has the scope that has this
         self.n_bytes = 0

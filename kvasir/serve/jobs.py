@@ -47,6 +47,7 @@ from kvasir.validation.params import (
     other_prompt,
     resolve_params,
 )
+from kvasir.validation.restrict import spelling
 from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.speculative import beam_notes, check_method, rule_notes, speculative_notes
 from kvasir.validation.standing import after
@@ -338,6 +339,8 @@ def _resolved(
         yield
     server.limits.check(len(prompts), n_choices(params), sum(map(len, prompts)))
     draw = server.draw
+    encode = partial(server.text.tokenizer.encode, add_special=False)
+    spelled = yield from spelling(params.bad_words or (), encode)
     first = resolve_params(
         params if params.seed is not None else structs.replace(params, seed=draw()),
         vocab_size=server.info.vocab_size,
@@ -346,7 +349,7 @@ def _resolved(
         eos_ids=server.text.tokenizer.eos_ids,
         names=names,
         constraint=grammar_in(constraint),
-        encode=partial(server.text.tokenizer.encode, add_special=False),
+        encode=spelled.__getitem__,
     )
     resolved = [first]
     for prompt in prompts[1:]:

@@ -25,6 +25,17 @@ class _Times:
 class Stopwatch:
     """Times are seconds of the machine's monotonic clock, as those of the engine are."""
 
+    __slots__ = (
+        "_arrived",
+        "_choices",
+        "_done",
+        "_gaps",
+        "_metrics",
+        "_n_prompt",
+        "_standing",
+        "_started",
+    )
+
     def __init__(
         self,
         metrics: ModelMetrics,

@@ -62,6 +62,21 @@ Hear = Callable[[TokenEvent], bool]
 class EventStream:
     """Events of the choices of one request. Choice i has engine id ``first_id + i``."""
 
+    __slots__ = (
+        "_clock",
+        "_failure",
+        "_hear",
+        "_is_silent",
+        "_limit",
+        "_news",
+        "_pending",
+        "_reader",
+        "_timer",
+        "first_id",
+        "open",
+        "silence",
+    )
+
     def __init__(
         self,
         first_id: int,

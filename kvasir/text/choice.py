@@ -75,6 +75,19 @@ class ChoiceFailed(KvasirError):
 class Choice:
     """Text state of one choice. Feed events until ``finished``."""
 
+    __slots__ = (
+        "_decoder",
+        "_index",
+        "_marks",
+        "_named_ids",
+        "_needs_look",
+        "_params",
+        "_reader",
+        "_stops",
+        "finished",
+        "n_tokens",
+    )
+
     def __init__(
         self,
         index: int,

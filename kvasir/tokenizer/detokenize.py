@@ -16,6 +16,8 @@ class StreamDecoder:
     returned as U+FFFD with the token that shows it, or by ``flush``.
     """
 
+    __slots__ = ("_decoder", "_holds", "_skipped", "_strips", "_texts", "_tokenizer")
+
     def __init__(
         self, tokenizer: Tokenizer, skip_special: bool = True, continues: bool = False
     ) -> None:

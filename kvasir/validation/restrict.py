@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from kvasir.core.errors import RequestError
 from kvasir.core.params import SAMPLERS, mask_words
@@ -51,6 +51,25 @@ def check_words(params: SamplingParams) -> None:
             check_text("bad_words", word, MAX_BAD_WORD_BYTES)
 
 
+def both_ways(word: str) -> tuple[str, str]:
+    """``word`` at the beginning of a text, and after a space."""
+    bare = word.lstrip()
+    return bare, " " + bare
+
+
+def spelling(
+    words: Sequence[str], encode: Encode
+) -> Generator[None, None, dict[str, Sequence[int]]]:
+    """Ids of every text that ``spell_words`` asks for, one between two yields: 0.04 ms for the
+    longest, and 256 of them may be asked for."""
+    found: dict[str, Sequence[int]] = {}
+    for word in dict.fromkeys(words):
+        for text in both_ways(word):
+            found[text] = encode(text)
+            yield
+    return found
+
+
 def spell_words(
     words: Sequence[str], encode: Encode, vocab_size: int
 ) -> tuple[tuple[int, ...], ...]:
@@ -58,7 +77,7 @@ def spell_words(
     as many and others, as vLLM has it. Raises RequestError for a word without tokens."""
     found: list[tuple[int, ...]] = []
     for word in words:
-        bare, spaced = (tuple(encode(space + word.lstrip())) for space in ("", " "))
+        bare, spaced = (tuple(encode(text)) for text in both_ways(word))
         if not bare:
             raise RequestError(
                 f"bad_words has {word[:32]!r}, which has no tokens", param="bad_words"

@@ -246,10 +246,7 @@ def test_r38_strict(server: StartServer) -> None:
 
 @pytest.mark.parametrize(
     ("path", "field", "value", "idle"),
-    [
-        (CHAT, "best_of", 2, 1),
-        (TEXT, "suffix", "end", ""),
-    ],
+    [(CHAT, "best_of", 2, 1), (TEXT, "suffix", "end", ""), (TEXT, "watermark", True, False)],
 )
 def test_fields_to_come_are_refused(
     toy: Server, path: str, field: str, value: object, idle: object

@@ -89,6 +89,13 @@ def test_r15_what_a_page_can_send_without_permission_is_no_json(toy: Server) -> 
         assert reply is not None and reply.status == 415
 
 
+def test_a_route_that_is_not_here_is_no_response(toy: Server) -> None:
+    for method in ("POST", "GET"):
+        asked = head(method, "/v1/responses/compact", "Content-Length: 0")
+        reply = exchange(toy, asked)
+        assert reply is not None and reply.status == 404, method
+
+
 def test_health_answers_under_any_name(toy: Server) -> None:
     for path in PUBLIC:
         reply = exchange(toy, head("GET", path, host="pod.cluster"))

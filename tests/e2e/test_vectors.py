@@ -117,6 +117,7 @@ def test_what_is_too_long_is_refused_or_cut(native_toy: Server) -> None:
         ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "at least 1"),
         ({"input": "a", "deadline_ms": 0}, "deadline_ms", "at least 1"),
         ({"input": "a", "embed_dtype": "int8"}, "embed_dtype", "not supported yet"),
+        ({"input": "a", "task": "token_embed"}, "task", "not supported yet"),
         ({}, "input", "missing"),
     ],
 )

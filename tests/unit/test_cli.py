@@ -35,6 +35,8 @@ from kvasir.validation.sampling import SamplingParams
 ROOT = Path(__file__).parents[2]
 HEAVY = ("numpy", "starlette", "uvicorn", "tokenizers", "jinja2", "rich", "kvasir._native")
 
+ENGINE = ("numpy", "jinja2", "kvasir._native", "kvasir.engine.engine", "kvasir.offline.llm")
+
 
 def test_help_lists_every_command_and_loads_nothing_heavy() -> None:
     code = (
@@ -45,6 +47,18 @@ def test_help_lists_every_command_and_loads_nothing_heavy() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert all(name in done.stdout for name in COMMANDS)
     assert "HEAVY [] 0" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["chat", "why", "ps", "top"])
+def test_words_of_who_asks_a_server_are_completed_without_an_engine(name: str) -> None:
+    """Nor is there one behind its help."""
+    code = (
+        "import sys\nfrom kvasir.cli.main import COMMANDS\nCOMMANDS[sys.argv[1]][0]()\n"
+        f"print([name for name in {ENGINE!r} if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, name]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

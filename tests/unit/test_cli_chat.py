@@ -319,7 +319,8 @@ def test_files_go_with_the_next_message(tmp_path: Path) -> None:
     talk.take(f"/file {tmp_path / 'b.bin'}")
     talk.take("what is this?")
     assert said(talk)[0] == "a.txt:\ntext of a file\n\nwhat is this?"
-    assert "is no text" in screen.getvalue()
+    told = " ".join(screen.getvalue().split())  # a long path wraps its line
+    assert "is no text" in told
 
 
 def test_several_lines_are_one_message(monkeypatch: pytest.MonkeyPatch) -> None:

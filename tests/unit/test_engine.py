@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from kvasir.engine.engine import Engine
 from kvasir.engine.loop import EngineFault
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
+from kvasir.serve.choices import choices
 from tests.sizes import config_of
 
 CONFIG = config_of(
@@ -201,3 +202,26 @@ def test_a_refusal_leaves_the_engine_sound_and_close_does_not() -> None:
     made.close()
     with pytest.raises(EngineFault, match="it is closed"):
         made.step()
+
+
+class Word(tuple[int, ...]):
+    """Counts how often its ids are looked at."""
+
+    looks: list[int]
+
+    def __iter__(self) -> Iterator[int]:
+        self.looks.append(1)
+        return super().__iter__()
+
+
+def test_choices_have_the_words_checked_once_that_they_share() -> None:
+    made, word, wrong = engine(), Word((5, 6)), Word((5, 101))
+    word.looks, wrong.looks = [], []
+    first = request(1, bad_words=(word,))
+    made.submit(choices(first, 3))
+    assert len(word.looks) == 1
+    for i in (4, 5):  # what is refused was not found good
+        with pytest.raises(RequestError, match="bad_words"):
+            made.add(request(i, bad_words=(wrong,)))
+    made.add(request(6, bad_words=(word,)))
+    assert sorted(drain(made)) == [1, 2, 3, 6]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from kvasir.checkpoints import build_program, config_from, ignorable
 from kvasir.core.errors import ModelError
 from kvasir.ir.program import Transform
-from kvasir.models import build_program, config_from, ignorable
 from kvasir.weights.bind import bind
 from kvasir.weights.expert_order import with_expert_order
 from kvasir.weights.source import open_model

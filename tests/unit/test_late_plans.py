@@ -55,9 +55,12 @@ def test_how_long_a_plan_may_wait(overlap: bool) -> None:
     assert made.lead == 0
     for _ in range(8):
         made.step()
-    lead = made.lead
-    assert (0.3 * SECONDS < lead < LATE_SHARE * 1.2 * SECONDS - LATE_SECONDS) == overlap
-    time.sleep(lead)
+    found = [made.lead]
+    for _ in range(4):  # where this thread gets a CPU late, little is left
+        made.step()
+        found.append(made.lead)
+    assert (0.3 * SECONDS < max(found) < LATE_SHARE * 1.2 * SECONDS - LATE_SECONDS) == overlap
+    time.sleep(made.lead)
     assert made.lead == 0
     made.close()
 

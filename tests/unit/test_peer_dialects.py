@@ -258,6 +258,18 @@ def test_kserve_has_a_row_for_each_text(text: TextModel) -> None:
         assert caught.value.param == "inputs"
 
 
+def test_kserve_tells_no_binary_tensors() -> None:
+    tensor = {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["a"]}
+    body = {"model": "toy", "inputs": [tensor]}
+    for parameters in ({}, {"binary_data": False}):
+        asked = {**body, "outputs": [{"name": "text_output", "parameters": parameters}]}
+        assert KSERVE_INFER.read(asked, strict=True).prompts == ("a",)
+    for wrong in ({"name": "x"}, {"name": "text_output", "parameters": {"binary_data": True}}):
+        with pytest.raises(RequestError) as caught:
+            KSERVE_INFER.read({**body, "outputs": [wrong]}, strict=True)
+        assert caught.value.param == "outputs"
+
+
 def test_who_wants_no_cache_has_a_salt_that_nobody_else_has() -> None:
     body = {"prompt": "a"}
     plain, apart, again = (

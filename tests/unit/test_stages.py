@@ -11,7 +11,7 @@ from kvasir.core.params import SAMPLERS, TokenParams
 from kvasir.sampling import reference
 from kvasir.sampling.numerics import F32
 from kvasir.sampling.reference import SlotState, sample_row
-from kvasir.validation.restrict import allowed_mask, spell_words
+from kvasir.validation.restrict import allowed_mask, spell_words, spelling
 
 FOUR = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
 
@@ -169,3 +169,23 @@ def test_words_are_spelled_at_a_beginning_and_after_a_space() -> None:
     vocabulary[" x"] = (6,)
     spelled = spell_words(["bad", " very bad", "x", "bad"], lambda text: vocabulary[text], 9)
     assert spelled == ((1,), (2,), (3, 2), (6,))
+
+
+def test_words_are_spelled_one_at_a_time() -> None:
+    """On the event loop: a text between two yields, and the same ids at the end."""
+    asked: list[str] = []
+
+    def encode(text: str) -> tuple[int, ...]:
+        asked.append(text)
+        return tuple(text.encode())
+
+    words = ["bad", "bad", " very bad", *(f"x{i}" for i in range(126))]
+    work, n = spelling(words, encode), 0
+    with pytest.raises(StopIteration) as ended:
+        while True:
+            next(work)
+            n += 1
+            assert len(asked) == n
+    assert n == 2 * 128  # each word once, in both ways
+    found = ended.value.value
+    assert spell_words(words, found.__getitem__, 256) == spell_words(words, encode, 256)

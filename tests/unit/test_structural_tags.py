@@ -133,6 +133,8 @@ def deep(n: int) -> dict[str, Any]:
         ({"structures": [GET], "triggers": [""]}, "starts with no trigger"),
         ({}, "structures"),
         ("{", "not JSON"),
+        ('{"format": {"type": "json_schema", "json_schema": "\\ud800"}}', "surrogates"),
+        ('{"triggers": ["a"], "structures": "\\ud800"}', "surrogates"),
         ({"format": {"type": "token", "token": 5}}, "Invalid value 'token'"),
         ({"format": {**AN_A, "style": "qwen_xml"}}, "style"),
         ({"format": {**ANY, "max_tokens": 5}}, "max_tokens"),

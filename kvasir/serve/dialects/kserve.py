@@ -66,9 +66,8 @@ class KserveShow(msgspec.Struct, frozen=True, omit_defaults=True):
 def read_infer(body: Json, *, strict: bool) -> Asked:
     """Raises RequestError (400)."""
     request, warnings = parse_request(InferRequest, body, {}, strict=strict)
-    named = [output.get("name") for output in request.outputs or ()]
-    if any(name != OUTPUT for name in named):
-        raise RequestError(f"outputs: there is {OUTPUT} alone", param="outputs")
+    for output in request.outputs or ():
+        _check_output(output)
     texts = [tensor for tensor in request.inputs if tensor.name == INPUT]
     if len(texts) != 1 or len(request.inputs) != 1:
         raise RequestError(f"inputs must be one tensor called {INPUT}", param="inputs")
@@ -81,6 +80,18 @@ def read_infer(body: Json, *, strict: bool) -> Asked:
         )
     given = {**(tensor.parameters or {}), **request.parameters}
     return _asked(request, INFER, given, tuple(tensor.data), warnings, strict=strict)
+
+
+def _check_output(output: Json) -> None:
+    """Raises RequestError (400) on what no output is, and on a form that none has."""
+    if output.get("name") != OUTPUT:
+        raise RequestError(f"outputs: there is {OUTPUT} alone", param="outputs")
+    if output.get("parameters") not in (None, {}, {"binary_data": False}):
+        raise RequestError(
+            "outputs: texts are told as JSON, so parameters may be binary_data: false alone",
+            param="outputs",
+            code="unsupported_parameter",
+        )
 
 
 def read_generate(body: Json, *, strict: bool) -> Asked:

@@ -113,6 +113,8 @@ UNSUPPORTED: Unsupported = {
     "max_tokens_per_doc": (),
     "activation": (None,),
     "softmax": (None,),
+    "use_activation": (None,),
+    "task": ("embed",),
 }
 
 

@@ -82,6 +82,7 @@ UNSUPPORTED_SAMPLING: dict[str, tuple[object, ...]] = {
     "store": (False,),
     "mm_processor_kwargs": (),
     "prompt_embeds": (),
+    "watermark": (False,),
 }
 
 
