@@ -35,6 +35,36 @@ class Clock:
         self.advance = advance if advance > 0.0 else 0.0
 
 
+class ServedClocks:
+    """Those clocks of which something runs."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, Clock] = {}
+        self._floor = 0.0
+
+    @property
+    def time(self) -> float:
+        """Where whoever was idle begins, so that it has saved nothing up: the virtual time of
+        start-time fair queueing (Goyal, Vin, Cheng 1996), which goes on with what runs, and stays
+        where the last one stopped."""
+        if self._running:
+            self._floor = max(self._floor, min([clock.time for clock in self._running.values()]))
+        return self._floor
+
+    def begin(self, clock: Clock) -> None:
+        """One more of its requests runs."""
+        self._floor = max(self._floor, clock.time)
+        self._running[id(clock)] = clock
+        clock.n_running += 1
+
+    def stop(self, clock: Clock) -> None:
+        clock.n_running -= 1
+        if not clock.n_running:
+            del self._running[id(clock)]
+            if not self._running:
+                self._floor = max(self._floor, clock.time)
+
+
 class Tenant(Clock):
     __slots__ = ("_users", "arrivals", "line", "name", "queued", "tag")
 
@@ -72,7 +102,7 @@ class Class(Clock):
         super().__init__(weight, 0.0)
         self.waiting = Backlog()
         self._weights = tenant_weights
-        self._floor = 0.0
+        self._served = ServedClocks()
         self.tenants: dict[str, Tenant] = {}
         self._idle: OrderedDict[str, None] = OrderedDict()
         self._heap: list[tuple[float, str]] = []
@@ -81,10 +111,10 @@ class Class(Clock):
         """A new one, or one that was idle, starts at the clock of those that are served."""
         found = self.tenants.get(name)
         if found is None:
-            found = Tenant(name, self._weights.get(name, 1.0), self._floor)
+            found = Tenant(name, self._weights.get(name, 1.0), 0.0)
             self.tenants[name] = found
         if not (found.n_running or found.line):
-            found.time = max(found.time, self._floor)
+            found.time = max(found.time, self._served.time)
         self._idle.pop(name, None)
         return found
 
@@ -133,10 +163,14 @@ class Class(Clock):
 
     def serve(self, tenant: Tenant) -> None:
         """One of its requests starts."""
-        self._floor = max(self._floor, tenant.time)
+        self._served.begin(tenant)
         self._idle.pop(tenant.name, None)
-        tenant.n_running += 1
-        self.n_running += 1
+
+    def stop(self, tenant: Tenant) -> None:
+        """One of its running requests stops."""
+        self._served.stop(tenant)
+        self.wants(tenant)
+        self.rest(tenant)
 
     def rest(self, tenant: Tenant) -> None:
         """One of its requests left; without any, it is remembered for a while."""
@@ -153,14 +187,14 @@ class Clocks:
     def __init__(self, weights: Sequence[float], tenants: Mapping[str, float]) -> None:
         """``weights``: of the classes; ``tenants``: of tenants whose weight is not 1."""
         self.classes = [Class(weight, tenants) for weight in weights]
-        self._floor = 0.0
+        self._served = ServedClocks()
 
     def wait(self, request: Request) -> tuple[Class, Tenant]:
         """Of a request that begins to wait. Whoever was idle starts at the clock of those that are
         served."""
         own = self.classes[request.rank]
         if not (own.n_running or own.waiting):
-            own.time = max(own.time, self._floor)
+            own.time = max(own.time, self._served.time)
         return own, own.tenant(request.standing.tenant)
 
     def of(self, request: Request) -> tuple[Class, Tenant]:
@@ -175,7 +209,13 @@ class Clocks:
     def serve(self, request: Request) -> tuple[Class, Tenant]:
         """It starts."""
         own, tenant = self.of(request)
-        self._floor = max(self._floor, own.time)
+        self._served.begin(own)
         tenant.tag = max(tenant.tag, request.turn.tag)
         own.serve(tenant)
         return own, tenant
+
+    def stop(self, request: Request) -> None:
+        """It stops, for a while or for ever."""
+        own, tenant = self.of(request)
+        self._served.stop(own)
+        own.stop(tenant)

@@ -123,9 +123,9 @@ class FairOrder(Order):
         mine, own = self._clocks.of(running)
         for each in self._waiting():
             if each is not mine:
-                return each.time < mine.time
+                return each.time <= mine.time
             first = each.front()
-            return first is not None and first is not own and first.time < own.time
+            return first is not None and first is not own and first.time <= own.time
         return False
 
     def ranked(self, prompts: list[Request]) -> list[Request]:
@@ -199,13 +199,10 @@ class FairAccount(Account):
 
     def stop(self, request: Request) -> None:
         self.charge((request,))
-        own, tenant = self._clocks.of(request)
-        for clock in (own, tenant):
-            clock.n_running -= 1
+        for clock in self._clocks.of(request):
             clock.pay(-request.turn.advance)
         request.turn.advance = 0.0
-        own.wants(tenant)
-        own.rest(tenant)
+        self._clocks.stop(request)
 
     def end(self, request: Request) -> None:
         _, tenant = self._clocks.of(request)

@@ -280,6 +280,30 @@ def test_a_tenant_takes_a_slot_of_a_higher_class_that_had_more_than_its_share() 
     assert load.scheduler.stats().n_preemptions == 1
 
 
+def test_a_class_that_was_idle_has_saved_nothing_up() -> None:
+    """What ran meanwhile was of another class, and long: a flood that calls itself urgent then has
+    its share from now on, and no more of it for that."""
+    load = VirtualLoad(sizes(n_slots=8, n_blocks=4096, budget=512))
+    load.add(request(i, 8, 900, tenant="flood") for i in range(8))
+    load.run()
+    load.add(request(100 + i, 8, 900, tenant="flood", priority_class="realtime") for i in range(40))
+    for _ in range(3):
+        load.step()
+    assert PLACELESS_SECONDS <= first_of_other(load) <= PLACELESS_SECONDS + 3 * seconds(8)
+
+
+def test_a_tenant_that_was_idle_has_saved_nothing_up() -> None:
+    """It takes turns with one that ran alone before, for long."""
+    load = VirtualLoad(sizes(n_slots=1, n_blocks=4096, budget=512))
+    load.add([request(0, 8, 900, tenant="a")])
+    load.run()
+    load.add(request(100 + i, 8, 8, tenant="a") for i in range(10))
+    load.add(request(200 + i, 8, 8, tenant="b") for i in range(10))
+    while len(load.ended) < 11:
+        load.step()
+    assert 4 <= sum(100 <= i < 200 for i in load.ended) <= 6
+
+
 def test_the_lowest_class_is_given_no_slot_of_a_higher_one() -> None:
     load = VirtualLoad(sizes(n_slots=4, n_blocks=4096, budget=512))
     load.add([request(8000, 8, 1, tenant="other")])
