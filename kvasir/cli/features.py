@@ -101,7 +101,7 @@ CHECKS: Mapping[str, frozenset[str]] = MappingProxyType(
             llama4 llava_onevision mamba2 ministral3 mistral3 mixtral nemotron_h qwen2 qwen2_5_vl
             qwen3_5 qwen3_5_moe qwen3_5_vl qwen3_next qwen3_vl smolvlm"""
         ),
-        "real": _names("bert llama nomic_bert"),
+        "real": _names("bert gemma3 llama nomic_bert"),
     }
 )
 """By families. "logits": goldens by ``transformers``, of vectors where a family writes nothing;
