@@ -28,16 +28,23 @@ _RANGES = {
 
 
 @dataclass(slots=True)
+class SearchEffort:
+    """That may still be taken, by all schemas of a request together."""
+
+    n_left: int
+
+
+@dataclass(slots=True)
 class SchemaSearch:
     """In one document. What it has no time for is not certain."""
 
     resolve: Callable[[str], Schema]
     """Finds what a local $ref names."""
-    n_left: int = MAX_COMPARED
+    effort: SearchEffort
 
     def goes_on(self) -> bool:
-        self.n_left -= 1
-        return self.n_left >= 0
+        self.effort.n_left -= 1
+        return self.effort.n_left >= 0
 
 
 def disjoint(one: Schema, other: Schema, search: SchemaSearch, depth: int = MAX_DEPTH) -> bool:
@@ -45,7 +52,7 @@ def disjoint(one: Schema, other: Schema, search: SchemaSearch, depth: int = MAX_
     if depth == 0:
         return False
     lefts, rights = conjuncts(one, search, depth), conjuncts(other, search, depth)
-    pairs = takewhile(lambda pair: search.n_left > 0, product(lefts, rights))
+    pairs = takewhile(lambda pair: search.effort.n_left > 0, product(lefts, rights))
     return any(_disjoint(a, b, search, depth - 1) for a, b in pairs)
 
 

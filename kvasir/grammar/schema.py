@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from kvasir.grammar.bounds import MAX_LOOKS, forgotten
-from kvasir.grammar.disjoint import Schema, SchemaSearch
+from kvasir.grammar.disjoint import MAX_COMPARED, Schema, SchemaSearch, SearchEffort
 from kvasir.grammar.errors import InvalidGrammar, Path, pointer, unsupported
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.patterns import EVERY, translated
@@ -79,27 +79,37 @@ class PreparedSchema(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SearchEfforts:
+    """Of a request: a search of its own for each of a thousand schemas would take a minute."""
+
+    compared: SearchEffort = field(default_factory=lambda: SearchEffort(MAX_COMPARED))
+    looks: SearchEffort = field(default_factory=lambda: SearchEffort(MAX_LOOKS))
+
+
 def prepare(
     schema: Schema,
     *,
     strict: bool = False,
     is_closed: bool = False,
     limits: GrammarLimits = LIMITS,
+    efforts: SearchEfforts | None = None,
 ) -> PreparedSchema:
     """Raises UnsupportedSchema and InvalidGrammar; with ``strict`` also on a keyword that looks
     misspelled, which otherwise is a warning. ``is_closed``: objects have no properties but those
-    that their schemas name, whether these say so or not."""
+    that their schemas name, whether these say so or not. ``efforts``: those of all schemas of a
+    request; default: of one."""
     if schema is True:
         schema = {}
     if not isinstance(schema, dict):
         raise InvalidGrammar("a schema is a JSON object")
     if _OLD.search(str(schema.get("$schema", ""))):
         schema = _alone(schema, limits.depth)
-    references = References(schema)
+    references, own = References(schema), efforts or SearchEfforts()
     walk = _Walk(
         references,
-        SchemaSearch(references.find_made),
-        SchemaSearch(references.find, MAX_LOOKS),
+        SchemaSearch(references.find_made, own.compared),
+        SchemaSearch(references.find, own.looks),
         Widths(references.find),
         limits,
         strict,

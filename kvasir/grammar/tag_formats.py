@@ -17,7 +17,7 @@ import msgspec
 from kvasir.grammar.constraint import Constraint, guidance, lark_grammar, lark_regex
 from kvasir.grammar.errors import InvalidGrammar
 from kvasir.grammar.limits import GrammarLimits
-from kvasir.grammar.schema import prepare
+from kvasir.grammar.schema import SearchEfforts, prepare
 
 MAX_REPEATS = 10_000
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_REPEATS)]
@@ -144,6 +144,7 @@ class _FormatWriter:
         self.rules: list[str] = []
         self.warnings: list[str] = []
         self._limits = limits
+        self._efforts = SearchEfforts()
         self._depth = 0
 
     def parts(self, what: Format, *, is_last: bool) -> list[_Part]:
@@ -187,7 +188,7 @@ class _FormatWriter:
         return [_Fixed((what.value,))] if what.value else []
 
     def json_schema(self, what: JsonSchema, _: bool) -> list[_Part]:
-        prepared = prepare(what.json_schema, limits=self._limits)
+        prepared = prepare(what.json_schema, limits=self._limits, efforts=self._efforts)
         self.warnings += prepared.warnings
         whole = {**prepared.schema, "x-guidance": guidance(prepared.schema)}
         return [_LarkRule(f"%json {json.dumps(whole)}")]

@@ -21,7 +21,7 @@ from kvasir.grammar.constraint import (
 )
 from kvasir.grammar.errors import InvalidGrammar
 from kvasir.grammar.limits import LIMITS, GrammarLimits
-from kvasir.grammar.schema import prepare
+from kvasir.grammar.schema import SearchEfforts, prepare
 from kvasir.grammar.tag_formats import format_grammar
 
 _MAX_TAGS = msgspec.Meta(min_length=1, max_length=128)
@@ -49,12 +49,13 @@ def tag_grammar(asked: object, limits: GrammarLimits = LIMITS) -> Constraint:
         raise InvalidGrammar(f"structural_tag: {error}") from None
     rules: list[str] = []
     warnings: list[str] = []
+    efforts = SearchEfforts()
     for number, structure in enumerate(tag.structures):
         begin = structure.begin
         trigger = next((trigger for trigger in tag.triggers if begin.startswith(trigger)), "")
         if not trigger:
             raise InvalidGrammar(f"the begin of structures[{number}] starts with no trigger")
-        prepared = prepare(structure.schema, limits=limits)
+        prepared = prepare(structure.schema, limits=limits, efforts=efforts)
         warnings += prepared.warnings
         whole = {**prepared.schema, "x-guidance": guidance(prepared.schema)}
         rules += [

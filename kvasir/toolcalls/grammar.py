@@ -15,7 +15,7 @@ import msgspec
 from kvasir.grammar.constraint import Constraint, lark_grammar
 from kvasir.grammar.errors import UnsupportedSchema
 from kvasir.grammar.limits import LIMITS, GrammarLimits
-from kvasir.grammar.schema import prepare
+from kvasir.grammar.schema import SearchEfforts, prepare
 from kvasir.toolcalls.flat import at_root, idle_keywords, properties_of
 from kvasir.toolcalls.format import (
     Kind,
@@ -85,6 +85,7 @@ class _GrammarWriter:
         self._reading = reading
         self._format = form
         self._limits = limits
+        self._efforts = SearchEfforts()
         self._rules = RuleLines(reading.marks)
         self._arguments = _rules_of(form, self._rules)
         self._warnings: list[str] = []
@@ -251,7 +252,9 @@ class _GrammarWriter:
             return None
         whole = {"type": "object", **tool.schema}
         try:
-            prepared = prepare(whole, strict=tool.strict, limits=self._limits)
+            prepared = prepare(
+                whole, strict=tool.strict, limits=self._limits, efforts=self._efforts
+            )
         except UnsupportedSchema as error:
             self._loosen(tool, error)
             return None
