@@ -72,7 +72,8 @@ def stolen_ticks(path: Path = Path("/proc/stat")) -> list[int]:
         lines = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
     except OSError:
         return []
-    return [int(x[STEAL]) for x in lines if x[0].startswith("cpu") and x[0] != "cpu"]
+    cpus = [line for line in lines if line[0].startswith("cpu") and line[0] != "cpu"]
+    return [int(line[STEAL]) for line in cpus if len(line) > STEAL]
 
 
 class ThisProcess:
