@@ -218,11 +218,11 @@ def test_pieces_give_the_bits_of_the_whole(cases: Mapping[str, Case], name: str)
     for threads in (1, 2):
         media = seeing.cpu(sizes, threads)._media
         assert media is not None
-        media._look(tile, len(flops) // 2 + 1)
-        media._look(other, 2)
+        media._go_on(tile, len(flops) // 2 + 1)
+        media._go_on(other, 2)
         for i in range(len(flops)):
             assert media.n_computed == 0
-            media._look(tile, i + 1)
+            media._go_on(tile, i + 1)
         assert media.n_computed == 1
         found.append(media._rows(tile))
         assert media.n_unforeseen == 0

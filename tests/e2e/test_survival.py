@@ -96,7 +96,7 @@ def test_a_death_at_any_point_of_a_step_changes_no_byte(server: StartServer, whe
             wait_until(lambda: n_deaths(running) == 1)
         assert heard == list(pool.map(lambda asked: ask(running, asked), freed))
         (said,) = [line for line in running.lines if "SIGSEGV" in line]
-        assert "a thread was in _strike (e2e/fault_engine.py:" in said
+        assert "a thread was in " in said  # any of them takes the signal, and the others go on
         assert n_deaths(running) == 1
 
 
